@@ -1,0 +1,1 @@
+"""What serves requests: engines, the one step loop, its policies, memory and executors."""

@@ -1,0 +1,121 @@
+"""The built-in engines, described without loading what they run on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from engines.registry import EngineEntry, Setting
+from engines.settings import (
+    boolean,
+    natural,
+    non_negative_float,
+    one_of,
+    optional_byte_size,
+    optional_positive_int,
+    positive_int,
+)
+
+_KV_MEMORY: Final = Setting(
+    "kv_memory",
+    optional_byte_size,
+    None,
+    "bytes for keys and values (512MiB, 2GB); auto: the run's --kv-memory, equal for all engines",
+)
+_DELIVER: Final = Setting(
+    "deliver",
+    one_of("stream", "batch"),
+    "stream",
+    "stream: tokens leave as each step ends; batch: all at the batch's end",
+)
+_MAX_BATCH_SIZE: Final = Setting(
+    "max_batch_size", positive_int, 16, "the most requests in one call of generate"
+)
+
+SEQUENTIAL: Final = EngineEntry(
+    name="sequential",
+    summary="transformers generate, one request at a time: the naive script",
+    settings=(_DELIVER, _KV_MEMORY),
+    builder="engines.generate:build_sequential",
+    preset={},
+)
+STATIC: Final = EngineEntry(
+    name="static",
+    summary="transformers generate on fixed batches; waits until a batch is full",
+    settings=(_MAX_BATCH_SIZE, _DELIVER, _KV_MEMORY),
+    builder="engines.generate:build_static",
+    preset={},
+)
+DYNAMIC: Final = EngineEntry(
+    name="dynamic",
+    summary="transformers generate on what gathers in a window, as request-level servers do",
+    settings=(
+        _MAX_BATCH_SIZE,
+        Setting(
+            "max_delay_ms",
+            non_negative_float,
+            50.0,
+            "how long the oldest waiting request may wait for company, in milliseconds",
+        ),
+        _DELIVER,
+        _KV_MEMORY,
+    ),
+    builder="engines.generate:build_dynamic",
+    preset={},
+)
+
+_LOOP_SETTINGS: Final = (
+    Setting("policy", one_of("static", "window", "chunked"), "chunked", "who runs in a step"),
+    Setting("max_num_seqs", positive_int, 32, "the most requests resident at once"),
+    Setting(
+        "max_num_batched_tokens",
+        positive_int,
+        512,
+        "the token budget of a step (policy chunked)",
+    ),
+    Setting(
+        "enable_chunked_prefill",
+        boolean,
+        True,
+        "let a prompt run in pieces over several steps (policy chunked)",
+    ),
+    Setting(
+        "long_prefill_token_threshold",
+        natural,
+        0,
+        "the most prompt tokens of one request in a step; 0: no such bound (policy chunked)",
+    ),
+    Setting(
+        "max_delay_ms",
+        non_negative_float,
+        50.0,
+        "how long the oldest waiting request may wait for company (policy window)",
+    ),
+    Setting("block_size", positive_int, 16, "tokens in a block of the cache"),
+    Setting(
+        "num_blocks",
+        optional_positive_int,
+        None,
+        "blocks in the pool; auto: what kv_memory holds",
+    ),
+    _KV_MEMORY,
+    Setting(
+        "prefix_caching",
+        boolean,
+        False,
+        "keep full blocks of ended requests for prompts that begin alike",
+    ),
+)
+LOOP: Final = EngineEntry(
+    name="loop",
+    summary="the in-tree step loop over a paged cache, with a policy of choice",
+    settings=_LOOP_SETTINGS,
+    builder="engines.loop.build:build",
+    preset={},
+)
+CONTINUOUS: Final = EngineEntry(
+    name="continuous",
+    summary="continuous batching with chunked prefill: loop[policy=chunked]",
+    settings=_LOOP_SETTINGS,
+    builder="engines.loop.build:build",
+    preset={"policy": "chunked"},
+)

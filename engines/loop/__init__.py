@@ -1,0 +1,1 @@
+"""The one step loop: sequences, plans, memory, policies, executors."""

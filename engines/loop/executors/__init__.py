@@ -1,0 +1,1 @@
+"""What computes a step: a real model, or a formula."""

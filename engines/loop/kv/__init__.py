@@ -1,0 +1,1 @@
+"""The memory: blocks, reference counts, prefix hashes."""

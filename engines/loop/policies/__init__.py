@@ -1,0 +1,1 @@
+"""The decisions: pure functions from what is seen to a plan."""

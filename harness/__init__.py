@@ -1,0 +1,1 @@
+"""What measures: experiments, records, metrics, reports and the command line."""

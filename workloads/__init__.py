@@ -1,0 +1,1 @@
+"""What arrives: arrivals, lengths, prompts, traces, and the sources that hand them out."""
