@@ -1,0 +1,1 @@
+"""What people look at: pure functions from recorded facts to text."""
