@@ -1,0 +1,266 @@
+"""Who hands the requests out: by schedule, in a closed loop, or from another thread.
+
+Each source implements `engines.api.RequestSource`. None of them knows an engine, and none records
+anything. All are safe to use from several threads.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import threading
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol, runtime_checkable
+
+from engines.api import (
+    BLOCKED,
+    END,
+    Clock,
+    Due,
+    Request,
+    RequestId,
+    RequestSource,
+    StepEvents,
+)
+from workloads.loads import Load
+
+
+@runtime_checkable
+class _Movable(Protocol):
+    """A clock that stands still until it is moved; waiting on it moves it."""
+
+    def advance(self, duration_s: float) -> None: ...
+
+
+class _Waiter:
+    """Waits on either clock: a wall clock's wait can be cut short, a virtual clock is moved."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.condition = threading.Condition()
+        self._clock = clock
+        self._woken = False
+
+    def wake(self) -> None:
+        """Ends the present wait, or the next one if none is going on."""
+        with self.condition:
+            self._woken = True
+            self.condition.notify_all()
+
+    def wait_until(self, time_s: float) -> None:
+        with self.condition:
+            if isinstance(self._clock, _Movable) and time_s < math.inf:
+                if not self._woken:
+                    self._clock.sleep_until(time_s)
+            else:
+                self._wait_woken(time_s)
+            self._woken = False
+
+    def _wait_woken(self, time_s: float) -> None:
+        while not self._woken and (left_s := time_s - self._clock.now()) > 0:
+            self.condition.wait(None if left_s == math.inf else min(left_s, threading.TIMEOUT_MAX))
+
+
+class ScheduledSource:
+    """Hands out requests as they fall due, whatever the engine does (an open loop)."""
+
+    def __init__(self, requests: Sequence[Request], clock: Clock) -> None:
+        self._requests = sorted(requests, key=lambda request: request.scheduled_s)
+        self._times = [request.scheduled_s for request in self._requests]
+        self._next = 0
+        self._taken_at_s = -math.inf
+        self._waiter = _Waiter(clock)
+
+    def take(self, now_s: float, limit: int) -> list[Request]:
+        with self._waiter.condition:
+            self._taken_at_s = now_s
+            due = bisect_right(self._times, now_s, lo=self._next)
+            start, self._next = self._next, min(due, self._next + max(limit, 0))
+            return self._requests[start : self._next]
+
+    def next_due(self) -> Due:
+        with self._waiter.condition:
+            return self._times[self._next] if self._next < len(self._times) else END
+
+    def cancelled(self) -> tuple[RequestId, ...]:
+        return ()
+
+    def wait(self, until_s: float) -> None:
+        """Sleeps until `until_s`, the next arrival since the last `take`, or `wake()`."""
+        with self._waiter.condition:
+            arrival = bisect_right(self._times, self._taken_at_s, lo=self._next)
+            if arrival < len(self._times):
+                until_s = min(until_s, self._times[arrival])
+        self._waiter.wait_until(until_s)
+
+    def wake(self) -> None:
+        """From another thread: ends the present wait, or the next one."""
+        self._waiter.wake()
+
+
+class ClosedLoopSource:
+    """At most `max_concurrency` requests at once: a finish of any status frees the next one.
+
+    Also a `Sink`, which must see every batch of events before the next `take`. A request's
+    `scheduled_s` becomes the instant at which its slot was freed, unless `keep_schedule`: then
+    it stays the schedule's, so that the wait for a slot counts as latency.
+    """
+
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        clock: Clock,
+        max_concurrency: int,
+        *,
+        keep_schedule: bool = False,
+    ) -> None:
+        self._waiting = deque(sorted(requests, key=lambda request: request.scheduled_s))
+        self._free_since = deque([0.0] * max_concurrency)
+        self._in_flight: set[RequestId] = set()
+        self._keep_schedule = keep_schedule
+        self._taken_at_s = -math.inf
+        self._waiter = _Waiter(clock)
+
+    def take(self, now_s: float, limit: int) -> list[Request]:
+        taken: list[Request] = []
+        with self._waiter.condition:
+            self._taken_at_s = now_s
+            while len(taken) < limit and self._waiting and self._free_since:
+                if self._due_s() > now_s:
+                    break
+                taken.append(self._hand_out())
+        return taken
+
+    def next_due(self) -> Due:
+        with self._waiter.condition:
+            if not self._waiting:
+                return END
+            return self._due_s() if self._free_since else BLOCKED
+
+    def cancelled(self) -> tuple[RequestId, ...]:
+        return ()
+
+    def wait(self, until_s: float) -> None:
+        """Sleeps until `until_s`, the next arrival since the last `take`, a finish or `wake()`."""
+        with self._waiter.condition:
+            if self._waiting and self._free_since and self._due_s() > self._taken_at_s:
+                until_s = min(until_s, self._due_s())
+        self._waiter.wait_until(until_s)
+
+    def emit(self, events: StepEvents) -> None:
+        with self._waiter.condition:
+            ended = [f for f in events.finished if f.request_id in self._in_flight]
+            for finish in ended:
+                self._in_flight.discard(finish.request_id)
+                self._free_since.append(events.time_s)
+        if ended:
+            self._waiter.wake()
+
+    def wake(self) -> None:
+        """From another thread: ends the present wait, or the next one."""
+        self._waiter.wake()
+
+    def _due_s(self) -> float:
+        if self._keep_schedule:
+            return max(self._waiting[0].scheduled_s, self._free_since[0])
+        return self._free_since[0]
+
+    def _hand_out(self) -> Request:
+        request, freed_s = self._waiting.popleft(), self._free_since.popleft()
+        self._in_flight.add(request.request_id)
+        return request if self._keep_schedule else replace(request, scheduled_s=freed_s)
+
+
+class QueueSource:
+    """Fed from other threads while it runs (a server). Open until `close()`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heap: list[tuple[float, int, Request]] = []
+        self._queued: set[RequestId] = set()
+        self._cancelled: list[RequestId] = []
+        self._submitted = 0
+        self._closed = False
+        self._waiter = _Waiter(clock)
+
+    def submit(self, request: Request, scheduled_s: float | None = None) -> Request:
+        """Queues the request, stamped with `scheduled_s` or the clock's now, and returns it so.
+
+        Raises `ValueError` after `close()`.
+        """
+        with self._waiter.condition:
+            if self._closed:
+                raise ValueError(f"request {request.request_id!r} came after the source was closed")
+            arrival_s = self._clock.now() if scheduled_s is None else scheduled_s
+            stamped = replace(request, scheduled_s=arrival_s)
+            heapq.heappush(self._heap, (arrival_s, self._submitted, stamped))
+            self._submitted += 1
+            self._queued.add(request.request_id)
+        self._waiter.wake()
+        return stamped
+
+    def cancel(self, request_id: RequestId) -> bool:
+        """Whether the engine has been told, and so will report the request's end.
+
+        `False`: the request was still in the queue and is dropped; no engine will ever see it.
+        """
+        with self._waiter.condition:
+            if request_id in self._queued:
+                self._queued.discard(request_id)
+                self._heap = [entry for entry in self._heap if entry[2].request_id != request_id]
+                heapq.heapify(self._heap)
+                told = False
+            else:
+                self._cancelled.append(request_id)
+                told = True
+        self._waiter.wake()
+        return told
+
+    def close(self) -> None:
+        """Nothing will be submitted any more; what is queued is still handed out."""
+        with self._waiter.condition:
+            self._closed = True
+        self._waiter.wake()
+
+    def take(self, now_s: float, limit: int) -> list[Request]:
+        taken: list[Request] = []
+        with self._waiter.condition:
+            while len(taken) < limit and self._heap and self._heap[0][0] <= now_s:
+                request = heapq.heappop(self._heap)[2]
+                self._queued.discard(request.request_id)
+                taken.append(request)
+        return taken
+
+    def next_due(self) -> Due:
+        """`inf` while the queue is empty but open: something may come at any time."""
+        with self._waiter.condition:
+            if self._heap:
+                return self._heap[0][0]
+            return END if self._closed else math.inf
+
+    def cancelled(self) -> tuple[RequestId, ...]:
+        with self._waiter.condition:
+            gone, self._cancelled = tuple(self._cancelled), []
+        return gone
+
+    def wait(self, until_s: float) -> None:
+        """Sleeps until `until_s`, or less on `submit`, `cancel`, `close` or `wake`."""
+        self._waiter.wait_until(until_s)
+
+    def wake(self) -> None:
+        """From another thread: ends the present wait, or the next one."""
+        self._waiter.wake()
+
+
+def make_source(requests: Sequence[Request], clock: Clock, load: Load) -> RequestSource:
+    """The source that plays `load`. One that is also a `Sink` must be given the events too."""
+    if load.max_concurrency is None:
+        return ScheduledSource(requests, clock)
+    return ClosedLoopSource(
+        requests,
+        clock,
+        load.max_concurrency,
+        keep_schedule=load.request_rate < math.inf,
+    )
