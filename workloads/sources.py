@@ -36,31 +36,57 @@ class _Movable(Protocol):
 
 
 class _Waiter:
-    """Waits on either clock: a wall clock's wait can be cut short, a virtual clock is moved."""
+    """Waits on either clock: a wall clock's wait can be cut short, a virtual clock is moved.
 
-    def __init__(self, clock: Clock) -> None:
-        self.condition = threading.Condition()
+    News (an arrival, a finish) ends a wait once and is forgotten when `take` has seen it. A wake
+    is only forgotten by a wait, so that a stop cannot be lost between a check and the wait.
+    """
+
+    def __init__(self, clock: Clock, *, fed_by_threads: bool = False) -> None:
+        self.lock = threading.Condition()
         self._clock = clock
+        self._fed_by_threads = fed_by_threads
+        self._has_news = False
         self._woken = False
 
+    def tell(self) -> None:
+        with self.lock:
+            self._has_news = True
+            self.lock.notify_all()
+
+    def seen(self) -> None:
+        self._has_news = False
+
     def wake(self) -> None:
-        """Ends the present wait, or the next one if none is going on."""
-        with self.condition:
+        with self.lock:
             self._woken = True
-            self.condition.notify_all()
+            self.lock.notify_all()
 
     def wait_until(self, time_s: float) -> None:
-        with self.condition:
-            if isinstance(self._clock, _Movable) and time_s < math.inf:
-                if not self._woken:
-                    self._clock.sleep_until(time_s)
+        """Raises `RuntimeError` for a wait on a virtual clock that nothing can ever end."""
+        with self.lock:
+            if isinstance(self._clock, _Movable) and not self._waits_for_threads(time_s):
+                self._move(time_s)
             else:
-                self._wait_woken(time_s)
-            self._woken = False
+                self._sleep(time_s)
+            self._has_news = self._woken = False
 
-    def _wait_woken(self, time_s: float) -> None:
-        while not self._woken and (left_s := time_s - self._clock.now()) > 0:
-            self.condition.wait(None if left_s == math.inf else min(left_s, threading.TIMEOUT_MAX))
+    def _waits_for_threads(self, time_s: float) -> bool:
+        return time_s == math.inf and self._fed_by_threads
+
+    def _is_cut_short(self) -> bool:
+        return self._has_news or self._woken
+
+    def _move(self, time_s: float) -> None:
+        if self._is_cut_short():
+            return
+        if time_s == math.inf:
+            raise RuntimeError("waiting without end on a virtual clock: nothing is due any more")
+        self._clock.sleep_until(time_s)
+
+    def _sleep(self, time_s: float) -> None:
+        while not self._is_cut_short() and (left_s := time_s - self._clock.now()) > 0:
+            self.lock.wait(None if left_s == math.inf else min(left_s, threading.TIMEOUT_MAX))
 
 
 class ScheduledSource:
@@ -74,14 +100,14 @@ class ScheduledSource:
         self._waiter = _Waiter(clock)
 
     def take(self, now_s: float, limit: int) -> list[Request]:
-        with self._waiter.condition:
+        with self._waiter.lock:
             self._taken_at_s = now_s
             due = bisect_right(self._times, now_s, lo=self._next)
             start, self._next = self._next, min(due, self._next + max(limit, 0))
             return self._requests[start : self._next]
 
     def next_due(self) -> Due:
-        with self._waiter.condition:
+        with self._waiter.lock:
             return self._times[self._next] if self._next < len(self._times) else END
 
     def cancelled(self) -> tuple[RequestId, ...]:
@@ -89,7 +115,7 @@ class ScheduledSource:
 
     def wait(self, until_s: float) -> None:
         """Sleeps until `until_s`, the next arrival since the last `take`, or `wake()`."""
-        with self._waiter.condition:
+        with self._waiter.lock:
             arrival = bisect_right(self._times, self._taken_at_s, lo=self._next)
             if arrival < len(self._times):
                 until_s = min(until_s, self._times[arrival])
@@ -125,8 +151,9 @@ class ClosedLoopSource:
 
     def take(self, now_s: float, limit: int) -> list[Request]:
         taken: list[Request] = []
-        with self._waiter.condition:
+        with self._waiter.lock:
             self._taken_at_s = now_s
+            self._waiter.seen()
             while len(taken) < limit and self._waiting and self._free_since:
                 if self._due_s() > now_s:
                     break
@@ -134,7 +161,7 @@ class ClosedLoopSource:
         return taken
 
     def next_due(self) -> Due:
-        with self._waiter.condition:
+        with self._waiter.lock:
             if not self._waiting:
                 return END
             return self._due_s() if self._free_since else BLOCKED
@@ -144,19 +171,19 @@ class ClosedLoopSource:
 
     def wait(self, until_s: float) -> None:
         """Sleeps until `until_s`, the next arrival since the last `take`, a finish or `wake()`."""
-        with self._waiter.condition:
+        with self._waiter.lock:
             if self._waiting and self._free_since and self._due_s() > self._taken_at_s:
                 until_s = min(until_s, self._due_s())
         self._waiter.wait_until(until_s)
 
     def emit(self, events: StepEvents) -> None:
-        with self._waiter.condition:
+        with self._waiter.lock:
             ended = [f for f in events.finished if f.request_id in self._in_flight]
             for finish in ended:
                 self._in_flight.discard(finish.request_id)
                 self._free_since.append(events.time_s)
         if ended:
-            self._waiter.wake()
+            self._waiter.tell()
 
     def wake(self) -> None:
         """From another thread: ends the present wait, or the next one."""
@@ -183,14 +210,15 @@ class QueueSource:
         self._cancelled: list[RequestId] = []
         self._submitted = 0
         self._closed = False
-        self._waiter = _Waiter(clock)
+        self._taken_at_s = -math.inf
+        self._waiter = _Waiter(clock, fed_by_threads=True)
 
     def submit(self, request: Request, scheduled_s: float | None = None) -> Request:
         """Queues the request, stamped with `scheduled_s` or the clock's now, and returns it so.
 
         Raises `ValueError` after `close()`.
         """
-        with self._waiter.condition:
+        with self._waiter.lock:
             if self._closed:
                 raise ValueError(f"request {request.request_id!r} came after the source was closed")
             arrival_s = self._clock.now() if scheduled_s is None else scheduled_s
@@ -198,7 +226,7 @@ class QueueSource:
             heapq.heappush(self._heap, (arrival_s, self._submitted, stamped))
             self._submitted += 1
             self._queued.add(request.request_id)
-        self._waiter.wake()
+        self._waiter.tell()
         return stamped
 
     def cancel(self, request_id: RequestId) -> bool:
@@ -206,7 +234,7 @@ class QueueSource:
 
         `False`: the request was still in the queue and is dropped; no engine will ever see it.
         """
-        with self._waiter.condition:
+        with self._waiter.lock:
             if request_id in self._queued:
                 self._queued.discard(request_id)
                 self._heap = [entry for entry in self._heap if entry[2].request_id != request_id]
@@ -215,18 +243,21 @@ class QueueSource:
             else:
                 self._cancelled.append(request_id)
                 told = True
-        self._waiter.wake()
+        self._waiter.tell()
         return told
 
     def close(self) -> None:
         """Nothing will be submitted any more; what is queued is still handed out."""
-        with self._waiter.condition:
+        with self._waiter.lock:
             self._closed = True
-        self._waiter.wake()
+        self._waiter.tell()
 
     def take(self, now_s: float, limit: int) -> list[Request]:
         taken: list[Request] = []
-        with self._waiter.condition:
+        with self._waiter.lock:
+            self._taken_at_s = now_s
+            if not self._cancelled:
+                self._waiter.seen()
             while len(taken) < limit and self._heap and self._heap[0][0] <= now_s:
                 request = heapq.heappop(self._heap)[2]
                 self._queued.discard(request.request_id)
@@ -235,18 +266,21 @@ class QueueSource:
 
     def next_due(self) -> Due:
         """`inf` while the queue is empty but open: something may come at any time."""
-        with self._waiter.condition:
+        with self._waiter.lock:
             if self._heap:
                 return self._heap[0][0]
             return END if self._closed else math.inf
 
     def cancelled(self) -> tuple[RequestId, ...]:
-        with self._waiter.condition:
+        with self._waiter.lock:
             gone, self._cancelled = tuple(self._cancelled), []
         return gone
 
     def wait(self, until_s: float) -> None:
         """Sleeps until `until_s`, or less on `submit`, `cancel`, `close` or `wake`."""
+        with self._waiter.lock:
+            later = [entry[0] for entry in self._heap if entry[0] > self._taken_at_s]
+        until_s = min([until_s, *later])
         self._waiter.wait_until(until_s)
 
     def wake(self) -> None:
