@@ -78,6 +78,7 @@ class RequestStats:
     first_time_prompt: int = 0
     first_time_output: int = 0
     prefix_hit_tokens: int | None = None
+    sent_s: float | None = None  # of a client that pushes, just before writing; pulled: None
 
 
 @dataclass(frozen=True, slots=True)

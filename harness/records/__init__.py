@@ -1,6 +1,6 @@
 """Raw records: written by a worker as events come, read by whoever computes or shows."""
 
-from harness.records.reader import read_cells, read_raw_cell
+from harness.records.reader import read_cells, read_raw_cells
 from harness.records.schema import (
     CellKey,
     CellRecord,
@@ -22,5 +22,5 @@ __all__ = [
     "RecordedSource",
     "RequestRecord",
     "read_cells",
-    "read_raw_cell",
+    "read_raw_cells",
 ]

@@ -1,0 +1,158 @@
+"""The values that metrics produce, named as run.json names them. No arithmetic here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+LoadKind = Literal["open", "closed", "at_once"]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """A sample's summary. `undefined` values were left out; `thin` quantiles had too few."""
+
+    n: int
+    mean: float | None = None
+    std: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
+    undefined: int = 0
+    thin: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FailureQuantiles:
+    """Quantiles over ok and not-ok requests, the latter as infinite."""
+
+    n: int
+    p50: float | Literal["inf"] | None
+    p95: float | Literal["inf"] | None
+    p99: float | Literal["inf"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Requests by outcome; the outcomes add up to `offered`."""
+
+    offered: int
+    ok: int
+    rejected: int
+    failed: int
+    timeout: int
+    cancelled: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preemptions:
+    total: int
+    requests: int
+    max_per_request: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Executed positions; the parts add up to `executed`."""
+
+    useful_prompt: int
+    useful_output: int
+    recomputed: int
+    padding: int
+    rejected_draft: int
+    discarded: int
+    executed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Utilisation:
+    """Mean weighted by time, and the peak."""
+
+    mean: float
+    peak: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """Where the steps' time went, in sums; `overhead` is (schedule + pack) / step."""
+
+    schedule_s: float
+    pack_s: float
+    compute_s: float
+    step_s: float
+    overhead: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyWindow:
+    """Tokens delivered in the window by their own time. Advisory."""
+
+    start_s: float
+    end_s: float
+    output_throughput_tok_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """VALID, or SUSPECT with a sentence for each reason."""
+
+    status: Literal["VALID", "SUSPECT"]
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupResult:
+    """A cell's requests, or those of one class. Rates are over the whole cell's makespan.
+
+    `queue_s` and `lag_s` are `None` where the engine cannot know them. `with_failures` is given
+    when more than 1% were not ok. `goodput_excluded` requests were cut off by the run's own end.
+    """
+
+    counts: Counts
+    request_throughput_req_s: float | None
+    output_throughput_tok_s: float | None
+    total_throughput_tok_s: float | None
+    goodput_req_s: float | None
+    attainment: float | None
+    goodput_excluded: int | None
+    ttft_s: Quantiles
+    ttft_from_send_s: Quantiles
+    tpot_s: Quantiles
+    itl_s: Quantiles
+    e2e_s: Quantiles
+    queue_s: Quantiles | None
+    max_stall_s: Quantiles
+    lag_s: Quantiles | None
+    preemptions: Preemptions | None
+    prompt_tokens: Quantiles
+    output_tokens: Quantiles
+    reasons: Mapping[str, Mapping[str, int]]
+    with_failures: Mapping[str, FailureQuantiles] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellResult(GroupResult):
+    """One object of run.json's `results`."""
+
+    engine: str
+    spec: str
+    load: str
+    round: int
+    verdict: Verdict | None
+    makespan_s: float | None
+    load_kind: LoadKind
+    kept_up: bool | None
+    interrupted: bool
+    ledger: Ledger | None
+    slot_utilisation: float | None
+    kv_utilisation: Utilisation | None
+    kv_pool_used: Utilisation | None
+    scheduling: Scheduling | None
+    steps: int | None
+    steady_window: SteadyWindow | None
+    prefix_hit_share: float | None
+    gc_pauses: int | None
+    gc_pause_s: float | None
+    classes: Mapping[str, GroupResult] = field(default_factory=dict)
