@@ -1,0 +1,56 @@
+"""What a loop refuses at the door: requests that could never run, whoever else is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engines.api import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """The bounds that one request alone must respect; all in tokens but `num_blocks`."""
+
+    max_model_len: int
+    block_size: int
+    num_blocks: int
+    max_request_len: int | None = None
+
+    def max_tokens(self, request: Request) -> int:
+        """The answer's bound: its own, or for `None` all that the bounds leave."""
+        if request.max_tokens is not None:
+            return request.max_tokens
+        longest = min(self.max_model_len, self.num_blocks * self.block_size + 1)
+        if self.max_request_len is not None:
+            longest = min(longest, self.max_request_len)
+        return max(1, longest - len(request.prompt_token_ids))
+
+    def refusal(self, request: Request) -> str:
+        """Why it can never run, with the numbers; empty when it can.
+
+        The last token is never fed back, so a request of P + n tokens holds P + n - 1 positions.
+        """
+        prompt, answer = len(request.prompt_token_ids), self.max_tokens(request)
+        total = prompt + answer
+        if prompt < 1:
+            return "the prompt is empty; expected at least 1 token"
+        if answer < 1:
+            return f"max_tokens is {answer}; expected at least 1"
+        if total > self.max_model_len:
+            return (
+                f"prompt {prompt} + max_tokens {answer} = {total} tokens exceed "
+                f"the context of {self.max_model_len}"
+            )
+        blocks = -(-(total - 1) // self.block_size)
+        if blocks > self.num_blocks:
+            return (
+                f"prompt {prompt} + max_tokens {answer} need {blocks} blocks of "
+                f"{self.block_size}, the pool has {self.num_blocks}"
+            )
+        if self.max_request_len is not None and total > self.max_request_len:
+            return (
+                f"prompt {prompt} + max_tokens {answer} = {total} tokens exceed the "
+                f"{self.max_request_len} that the policy can serve (max_num_batched_tokens with "
+                "chunked prefill off)"
+            )
+        return ""

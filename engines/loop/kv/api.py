@@ -1,0 +1,84 @@
+"""The memory's contract: a cache that holds blocks, and trials that try changes on it.
+
+A trial is the cache itself with a way back: the same methods change the same blocks, and
+`discard` undoes them in reverse. So what a policy tried and what the loop commits cannot differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from engines.api import RequestId
+from engines.loop.sequence import SequenceView
+
+
+class Trial(Protocol):
+    """Changes that are not yet made. At most one trial of a cache is open at a time."""
+
+    @property
+    def free_blocks(self) -> int: ...
+
+    def admit(self, sequence: SequenceView, reserve: int = 0) -> int | None:
+        """Takes a waiting sequence in, with room for `reserve` positions.
+
+        Returns how many of its leading tokens are in the cache already (always fewer than it
+        has), or `None`, with nothing changed, when there is no room.
+        """
+        ...
+
+    def grow(self, sequence: SequenceView, n: int, lookahead: int = 0) -> bool:
+        """Makes room for computed + n + lookahead positions; `False`: no room, nothing changed."""
+        ...
+
+    def release(self, sequence: SequenceView) -> int:
+        """Gives its blocks back; returns by how many the free blocks rose."""
+        ...
+
+    def resume(self, sequence: SequenceView) -> bool:
+        """Room for what a swapped-out sequence had computed; `False`: none, nothing changed."""
+        ...
+
+    def commit(self) -> None: ...
+
+    def discard(self) -> None: ...
+
+
+class KVCache(Protocol):
+    """Who holds which blocks."""
+
+    @property
+    def num_blocks(self) -> int: ...
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def free_blocks(self) -> int:
+        """Blocks that can be taken, those with cached prefixes among them."""
+        ...
+
+    @property
+    def cached_blocks(self) -> int:
+        """Free blocks that still hold a prefix somebody may hit."""
+        ...
+
+    def trial(self) -> Trial: ...
+
+    def table(self, request_id: RequestId) -> Sequence[int]:
+        """The block table; the cache's own list, not to be kept or changed."""
+        ...
+
+    def record(self, sequence: SequenceView) -> None:
+        """What is computed has become final: full blocks may serve as prefixes from now on."""
+        ...
+
+    def trim(self, sequence: SequenceView) -> None:
+        """Gives back blocks behind the known tokens, after drafts were rejected."""
+        ...
+
+    def free(self, sequence: SequenceView) -> None:
+        """The sequence has ended, or left, at a step boundary."""
+        ...
+
+    def reset(self) -> None:
+        """Forgets prefixes. Nobody may hold a block."""
+        ...

@@ -1,0 +1,190 @@
+"""The paged allocator: any free block serves anybody, so nothing is lost but a last block's rest.
+
+Block arithmetic is all here: a sequence of c positions holds ceil(c / block_size) blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engines.api import CbbenchError, RequestId
+from engines.loop.kv.blocks import BlockPool
+from engines.loop.kv.prefix import ROOT, PrefixIndex
+from engines.loop.sequence import SequenceView
+
+
+class PagedCache:
+    """See `KVCache`. With `prefix_caching` full blocks outlive their sequence until taken."""
+
+    def __init__(self, num_blocks: int, block_size: int, *, prefix_caching: bool = False) -> None:
+        if num_blocks < 1 or block_size < 1:
+            raise CbbenchError(
+                f"a cache of {num_blocks} blocks of {block_size} tokens holds nothing; "
+                "both must be at least 1"
+            )
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self._prefix_caching = prefix_caching
+        self._start_empty()
+
+    def _start_empty(self) -> None:
+        self.pool = BlockPool(self.num_blocks)
+        self.prefixes = PrefixIndex(self.block_size) if self._prefix_caching else None
+        self.tables: dict[RequestId, list[int]] = {}
+        self.nodes: dict[RequestId, list[int]] = {}
+        self._trial: PagedTrial | None = None
+        if self.prefixes is not None:
+            self.pool.on_take = self._evict
+
+    @property
+    def free_blocks(self) -> int:
+        return self.pool.num_free
+
+    @property
+    def cached_blocks(self) -> int:
+        if self.prefixes is None:
+            return 0
+        return sum(map(self.pool.is_free, self.prefixes.blocks))
+
+    def trial(self) -> PagedTrial:
+        if self._trial is not None:
+            self._trial.discard()
+        self._trial = PagedTrial(self)
+        return self._trial
+
+    def end_trial(self, *, undo: bool) -> None:
+        """For the open trial only."""
+        self._trial = None
+        self.pool.close_journal(undo=undo)
+
+    def table(self, request_id: RequestId) -> Sequence[int]:
+        return self.tables[request_id]
+
+    def blocks_for(self, num_tokens: int) -> int:
+        """Blocks that `num_tokens` positions fill or begin."""
+        return -(-num_tokens // self.block_size)
+
+    def record(self, sequence: SequenceView) -> None:
+        if self.prefixes is None:
+            return
+        size = self.block_size
+        table = self.tables[sequence.request_id]
+        nodes = self.nodes[sequence.request_id]
+        for index in range(len(nodes), sequence.num_computed // size):
+            tokens = tuple(sequence.tokens[index * size : (index + 1) * size])
+            nodes.append(self.prefixes.add(nodes[-1] if nodes else ROOT, tokens, table[index]))
+
+    def trim(self, sequence: SequenceView) -> None:
+        table = self.tables[sequence.request_id]
+        for _ in range(len(table) - self.blocks_for(sequence.num_known)):
+            self.pool.drop(table.pop())
+
+    def free(self, sequence: SequenceView) -> None:
+        self.nodes.pop(sequence.request_id)
+        for block in reversed(self.tables.pop(sequence.request_id)):
+            self.pool.drop(block)
+
+    def reset(self) -> None:
+        assert not self.tables, f"{len(self.tables)} sequences still hold blocks"
+        self._start_empty()
+
+    def _evict(self, block: int) -> None:
+        assert self.prefixes is not None
+        forgotten = self.prefixes.forget(block)
+        if forgotten is not None:
+            prefixes, (key, node) = self.prefixes, forgotten
+            self.pool.log(lambda: prefixes.restore(block, key, node))
+
+
+class PagedTrial:
+    """See `Trial`: the cache's own methods with a journal open."""
+
+    def __init__(self, cache: PagedCache) -> None:
+        self._cache = cache
+        self._pool = cache.pool
+        self._hits: dict[RequestId, int] = {}
+        self._is_open = True
+        cache.pool.open_journal()
+
+    @property
+    def free_blocks(self) -> int:
+        return self._pool.num_free
+
+    def admit(self, sequence: SequenceView, reserve: int = 0) -> int | None:
+        self._check_open()
+        cache, pool, name = self._cache, self._pool, sequence.request_id
+        chain = cache.prefixes.match(sequence.tokens) if cache.prefixes is not None else []
+        revived = sum(1 for _, block in chain if pool.is_free(block))
+        fresh = max(0, cache.blocks_for(reserve) - len(chain))
+        if fresh > pool.num_free - revived:
+            return None
+        for _, block in chain:
+            pool.share(block)
+        cache.tables[name] = [block for _, block in chain] + [pool.take() for _ in range(fresh)]
+        cache.nodes[name] = [node for node, _ in chain]
+        pool.log(lambda: self._forget(name))
+        self._hits[name] = len(chain) * cache.block_size
+        return self._hits[name]
+
+    def grow(self, sequence: SequenceView, n: int, lookahead: int = 0) -> bool:
+        self._check_open()
+        name = sequence.request_id
+        table = self._cache.tables[name]
+        computed = self._hits.get(name) if self._hits else None
+        if computed is None:
+            computed = sequence.num_computed
+        need = -(-(computed + n + lookahead) // self._cache.block_size) - len(table)
+        if need <= 0:
+            return True
+        return self._extend(table, need)
+
+    def release(self, sequence: SequenceView) -> int:
+        self._check_open()
+        cache, pool, name = self._cache, self._pool, sequence.request_id
+        before = pool.num_free
+        table, nodes = cache.tables.pop(name), cache.nodes.pop(name)
+        pool.log(lambda: self._put_back(name, table, nodes))
+        for block in reversed(table):
+            pool.drop(block)
+        return pool.num_free - before
+
+    def resume(self, sequence: SequenceView) -> bool:
+        self._check_open()
+        name = sequence.request_id
+        table: list[int] = []
+        if not self._extend(table, self._cache.blocks_for(sequence.num_computed)):
+            return False
+        self._cache.tables[name], self._cache.nodes[name] = table, []
+        self._pool.log(lambda: self._forget(name))
+        return True
+
+    def commit(self) -> None:
+        self._check_open()
+        self._is_open = False
+        self._cache.end_trial(undo=False)
+
+    def discard(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._cache.end_trial(undo=True)
+
+    def _extend(self, table: list[int], count: int) -> bool:
+        if count > self._pool.num_free:
+            return False
+        for _ in range(count):
+            table.append(self._pool.take())
+        self._pool.log(lambda: self._shorten(table, count))
+        return True
+
+    def _shorten(self, table: list[int], count: int) -> None:
+        del table[len(table) - count :]
+
+    def _forget(self, name: RequestId) -> None:
+        del self._cache.tables[name], self._cache.nodes[name]
+
+    def _put_back(self, name: RequestId, table: list[int], nodes: list[int]) -> None:
+        self._cache.tables[name], self._cache.nodes[name] = table, nodes
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise RuntimeError("this trial was given up or committed; ask for a new one")

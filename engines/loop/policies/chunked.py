@@ -1,0 +1,133 @@
+"""Continuous batching with chunked prefill: decodes first, then running prompts, then new ones.
+
+The order of Sarathi-Serve (Agrawal et al., OSDI 2024) and of vLLM's current scheduler: one token
+budget a step, computed chases known tokens, the newest request is preempted and recomputed when
+memory runs out. New requests wait behind the first that does not fit (head-of-line blocking).
+
+Starvation bound: a resident that is not preempted gets work at least every ceil(r / b) steps, r
+residents with b tokens of budget, since those that have waited longest go first when decodes alone
+exceed the budget. A preempted one advances before it can be preempted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from operator import attrgetter
+
+from engines.api import RequestId
+from engines.loop.kv.api import Trial
+from engines.loop.plan import Limits, Plan, PreemptMode, View
+from engines.loop.sequence import SequenceView
+
+_by_last_step = attrgetter("last_scheduled_step", "arrival_index")
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A plan in the making; `budget` is what is left of the step's tokens."""
+
+    trial: Trial
+    budget: int
+    work: dict[RequestId, int]
+    preempt: dict[RequestId, PreemptMode]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkedPolicy:
+    """`long_prefill_token_threshold` bounds one prompt's share of a step; 0 means no bound."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    long_prefill_token_threshold: int = 0
+    enable_chunked_prefill: bool = True
+    name: str = "chunked"
+
+    @property
+    def limits(self) -> Limits:
+        """Without chunks a recomputed request must fit a step whole: P + n - 1 positions."""
+        whole = None if self.enable_chunked_prefill else self.max_num_batched_tokens + 1
+        return Limits(self.max_num_seqs, self.max_num_batched_tokens, whole)
+
+    def initial_state(self) -> None:
+        return None
+
+    def plan(self, view: View, state: None) -> tuple[Plan, None]:
+        draft = _Draft(view.trial(), self.max_num_batched_tokens, {}, {})
+        decodes, prefills = _split(view.running)
+        if len(decodes) > draft.budget:
+            decodes.sort(key=_by_last_step)
+        self._run(decodes, view, draft)
+        self._run(prefills, view, draft)
+        admit: dict[RequestId, int] = {}
+        if not draft.preempt:
+            admit = self._admit(view, draft)
+        return Plan(preempt=draft.preempt, admit=admit, work=draft.work), None
+
+    def _run(self, residents: Iterable[SequenceView], view: View, draft: _Draft) -> None:
+        for sequence in residents:
+            if draft.budget == 0:
+                return
+            if sequence.request_id in draft.preempt:
+                continue
+            n = self._share(sequence.num_remaining, draft.budget)
+            if n and _make_room(sequence, n, view, draft):
+                draft.work[sequence.request_id] = n
+                draft.budget -= n
+
+    def _admit(self, view: View, draft: _Draft) -> dict[RequestId, int]:
+        admit: dict[RequestId, int] = {}
+        free_slots = self.max_num_seqs - len(view.running)
+        if free_slots <= 0 or draft.budget == 0 or not view.num_waiting:
+            return admit
+        for sequence in view.waiting:
+            if len(admit) == free_slots or draft.budget == 0:
+                break
+            if not self._share(sequence.num_known, draft.budget):
+                break
+            hit = draft.trial.admit(sequence, reserve=sequence.num_known)
+            if hit is None:
+                break
+            n = self._share(sequence.num_known - hit, draft.budget)
+            admit[sequence.request_id] = sequence.num_known
+            draft.work[sequence.request_id] = n
+            draft.budget -= n
+        return admit
+
+    def _share(self, remaining: int, budget: int) -> int:
+        """How many of its remaining tokens a request may compute now; 0: it has to wait."""
+        if not self.enable_chunked_prefill:
+            return remaining if remaining <= budget else 0
+        if self.long_prefill_token_threshold:
+            budget = min(budget, self.long_prefill_token_threshold)
+        return min(remaining, budget)
+
+
+def _split(running: Iterable[SequenceView]) -> tuple[list[SequenceView], list[SequenceView]]:
+    decodes: list[SequenceView] = []
+    prefills: list[SequenceView] = []
+    for sequence in running:
+        (decodes if sequence.num_remaining == 1 else prefills).append(sequence)
+    return decodes, prefills
+
+
+def _make_room(sequence: SequenceView, n: int, view: View, draft: _Draft) -> bool:
+    """Room for `n` tokens, if need be by preempting newer requests, at last the request itself."""
+    while not draft.trial.grow(sequence, n):
+        victim = _newest(view, draft)
+        if victim is None:
+            return False
+        draft.trial.release(victim)
+        draft.preempt[victim.request_id] = "recompute"
+        draft.budget += draft.work.pop(victim.request_id, 0)
+        if victim is sequence:
+            return False
+    return True
+
+
+def _newest(view: View, draft: _Draft) -> SequenceView | None:
+    """The newest resident that may be preempted: one that has advanced since the last time."""
+    for sequence in reversed(view.running):
+        if sequence.request_id not in draft.preempt and sequence.has_advanced:
+            return sequence
+    return None

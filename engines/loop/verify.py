@@ -1,0 +1,183 @@
+"""Holds a plan to the rules, by carrying it out on a trial of the memory.
+
+Every rule is checked on the plan as a whole before anything counts: a plan is legal and its trial
+is what gets committed, or `PlanError` names the policy, the step and the rule, and nothing changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import NoReturn
+
+from engines.api import Blocked, Due, End, RequestId
+from engines.loop.kv.api import KVCache, Trial
+from engines.loop.plan import Limits, Plan, PlanError
+from engines.loop.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Residents:
+    """Who is where, by request id. The loop's own dictionaries, only read here."""
+
+    running: dict[RequestId, Sequence]
+    waiting: dict[RequestId, Sequence]
+    swapped: dict[RequestId, Sequence]
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A legal plan: its open trial, the prefix hits, and the blocks that swaps copy from."""
+
+    trial: Trial
+    hits: dict[RequestId, int]
+    swapped_out: dict[RequestId, list[int]]
+
+
+class Verifier:
+    """Checks the plans of one policy against its own declared limits."""
+
+    def __init__(self, policy: str, limits: Limits, cache: KVCache) -> None:
+        self._policy = policy
+        self._limits = limits
+        self._cache = cache
+
+    def check_wait(self, plan: Plan, step: int, now_s: float, due: Due) -> None:
+        """A plan that makes no step. Raises `PlanError`."""
+        until_s = plan.wait_until
+        if until_s is None:
+            self._refuse(step, "it is empty although there is runnable work")
+        if not plan.is_empty:
+            self._refuse(step, "it both waits and schedules")
+        if not until_s > now_s:
+            self._refuse(step, f"it waits until {until_s} s, which is not after now ({now_s} s)")
+        if math.isinf(until_s) and isinstance(due, Blocked | End):
+            self._refuse(step, "it waits for an arrival, but none can come before a completion")
+
+    def check(self, plan: Plan, step: int, residents: Residents) -> Verified:
+        """Carries the plan out on a trial, which is left open. Raises `PlanError`."""
+        trial = self._cache.trial()
+        try:
+            swapped_out = self._preempt(plan, step, residents, trial)
+            self._resume(plan, step, residents, trial)
+            hits = self._admit(plan, step, residents, trial)
+            self._work(plan, step, residents, trial, hits)
+            self._count(plan, step, residents)
+        except BaseException:
+            trial.discard()
+            raise
+        return Verified(trial, hits, swapped_out)
+
+    def _preempt(
+        self, plan: Plan, step: int, residents: Residents, trial: Trial
+    ) -> dict[RequestId, list[int]]:
+        swapped_out: dict[RequestId, list[int]] = {}
+        for name, mode in plan.preempt.items():
+            sequence = residents.running.get(name)
+            if sequence is None:
+                self._refuse(step, f"it preempts {name!r}, which is not resident")
+            if name in plan.work or name in plan.admit or name in plan.resume:
+                self._refuse(step, f"{name!r} is both preempted and scheduled")
+            if not sequence.has_advanced:
+                self._refuse(step, f"{name!r} has not advanced since its last preemption")
+            if mode == "swap":
+                held = self._blocks_in_use(sequence)
+                swapped_out[name] = list(self._cache.table(name)[:held])
+            elif mode != "recompute":
+                self._refuse(step, f"{name!r} is preempted by {mode!r}; known: recompute, swap")
+            if trial.release(sequence) < 1:
+                self._refuse(step, f"preempting {name!r} frees no block")
+        return swapped_out
+
+    def _blocks_in_use(self, sequence: Sequence) -> int:
+        return -(-sequence.num_computed // self._cache.block_size)
+
+    def _resume(self, plan: Plan, step: int, residents: Residents, trial: Trial) -> None:
+        self._no_twins(plan.resume, step, "resumed")
+        for name in plan.resume:
+            sequence = residents.swapped.get(name)
+            if sequence is None:
+                self._refuse(step, f"it resumes {name!r}, which was not swapped out")
+            if not trial.resume(sequence):
+                self._refuse(step, f"no room to resume {name!r}; {trial.free_blocks} blocks free")
+
+    def _admit(
+        self, plan: Plan, step: int, residents: Residents, trial: Trial
+    ) -> dict[RequestId, int]:
+        hits: dict[RequestId, int] = {}
+        for name, reserve in plan.admit.items():
+            sequence = residents.waiting.get(name)
+            if sequence is None:
+                self._refuse(step, f"it admits {name!r}, which is not waiting")
+            hit = trial.admit(sequence, reserve)
+            if hit is None:
+                self._refuse(
+                    step,
+                    f"no room to admit {name!r} with {reserve} positions; "
+                    f"{trial.free_blocks} blocks free",
+                )
+            hits[name] = hit
+        return hits
+
+    def _work(
+        self,
+        plan: Plan,
+        step: int,
+        residents: Residents,
+        trial: Trial,
+        hits: dict[RequestId, int],
+    ) -> None:
+        running, lookahead = residents.running, plan.lookahead
+        for name, n in plan.work.items():
+            sequence = running.get(name)
+            remaining = 0
+            if sequence is not None:
+                remaining = sequence.num_known - sequence.num_computed
+            elif name in hits:
+                sequence = residents.waiting[name]
+                remaining = sequence.num_known - hits[name]
+            elif name in plan.resume:
+                sequence = residents.swapped[name]
+                remaining = sequence.num_known - sequence.num_computed
+            else:
+                self._refuse(step, f"it schedules {name!r}, which is not resident")
+            if not 1 <= n <= remaining:
+                self._refuse(step, f"it computes {n} of {remaining} remaining tokens of {name!r}")
+            drafts = lookahead.get(name, 0) if lookahead else 0
+            if drafts and n != remaining:
+                self._refuse(step, f"{name!r} looks ahead before its known tokens are computed")
+            if not trial.grow(sequence, n, drafts):
+                self._refuse(
+                    step,
+                    f"no room for {n} tokens and {drafts} drafts of {name!r}; "
+                    f"{trial.free_blocks} blocks free",
+                )
+
+    def _count(self, plan: Plan, step: int, residents: Residents) -> None:
+        stray = plan.lookahead.keys() - plan.work.keys()
+        if stray or any(drafts < 0 for drafts in plan.lookahead.values()):
+            self._refuse(step, f"its lookahead {dict(plan.lookahead)} is not on scheduled rows")
+        if any(row.num_tokens < 1 or row.context < 0 for row in plan.padding):
+            self._refuse(step, "a padding row has no tokens or a negative context")
+        resident = len(residents.running) - len(plan.preempt) + len(plan.admit) + len(plan.resume)
+        most = self._limits.max_num_seqs
+        if resident > most:
+            self._refuse(step, f"{resident} residents, but max_num_seqs is {most}")
+        budget = self._limits.max_num_batched_tokens
+        positions = (
+            sum(plan.work.values())
+            + sum(plan.lookahead.values())
+            + sum(row.num_tokens for row in plan.padding)
+        )
+        if budget is not None and positions > budget:
+            self._refuse(step, f"{positions} positions, but the declared budget is {budget}")
+        if not positions:
+            self._refuse(step, "it moves requests but computes nothing")
+
+    def _no_twins(self, names: Seq[RequestId], step: int, what: str) -> None:
+        if len(set(names)) != len(names):
+            self._refuse(step, f"a request is {what} twice")
+
+    def _refuse(self, step: int, rule: str) -> NoReturn:
+        raise PlanError(self._policy, step, rule)
