@@ -7,6 +7,7 @@ does that and resolves a `RelativeLoad` with it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -66,8 +67,8 @@ def at_rate(request_rate: float, max_concurrency: int | None = None) -> Load:
     """A load named after its rate, `2 req/s`; `inf` is `all_at_once`."""
     if request_rate == math.inf:
         return all_at_once(max_concurrency)
-    cap = "" if max_concurrency is None else f", at most {max_concurrency}"
-    return Load(f"{request_rate:g} req/s{cap}", request_rate, max_concurrency)
+    name = f"{request_rate:g} req/s"
+    return Load(name + _cap_suffix(max_concurrency), request_rate, max_concurrency)
 
 
 def relative(
@@ -75,12 +76,38 @@ def relative(
 ) -> RelativeLoad:
     """A relative load named after its arrivals: `poisson-70%`, `constant-70%`, `gamma(0.5)-70%`."""
     process = {1.0: "poisson", math.inf: "constant"}.get(burstiness, f"gamma({burstiness:g})")
-    return RelativeLoad(f"{process}-{100 * fraction:g}%", fraction, max_concurrency)
+    name = f"{process}-{100 * fraction:g}%"
+    return RelativeLoad(name + _cap_suffix(max_concurrency), fraction, max_concurrency)
 
 
 def own_times(workload: Workload, max_concurrency: int | None = None) -> Load:
     """The load `trace`: the arrivals exactly as the trace has them."""
-    return Load("trace", workload.base_rate, max_concurrency)
+    name = "trace" + _cap_suffix(max_concurrency)
+    return Load(name, workload.base_rate, max_concurrency)
+
+
+def loads_for(
+    workload: Workload,
+    request_rates: Sequence[float] = (),
+    max_concurrency: int | None = None,
+) -> tuple[AnyLoad, ...]:
+    """The loads at these rates, or without any the workload's default loads; all with the cap."""
+    if request_rates:
+        return tuple(at_rate(rate, max_concurrency) for rate in request_rates)
+    if max_concurrency is None:
+        return workload.default_loads
+    return tuple(_capped(load, max_concurrency) for load in workload.default_loads)
+
+
+def _capped(load: AnyLoad, max_concurrency: int) -> AnyLoad:
+    if isinstance(load, Load) and load.request_rate == math.inf:
+        return all_at_once(max_concurrency)
+    name = load.name.removesuffix(_cap_suffix(load.max_concurrency))
+    return replace(load, name=name + _cap_suffix(max_concurrency), max_concurrency=max_concurrency)
+
+
+def _cap_suffix(max_concurrency: int | None) -> str:
+    return "" if max_concurrency is None else f", at most {max_concurrency}"
 
 
 def at_load(workload: Workload, load: Load) -> tuple[Request, ...]:

@@ -6,11 +6,21 @@ requests arrive (`loads`) and does not hand them out (`sources`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import hashlib
+import math
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from engines.api import JsonValue, ModelInfo, Request
-from workloads.loads import AnyLoad, Load, RelativeLoad, at_load
+import numpy as np
+
+from engines.api import CbbenchError, JsonValue, ModelInfo, Request
+from workloads.config import WorkloadConfig, open_workload
+from workloads.drawing import Draft, DrawOptions, Encode, draft
+from workloads.lengths import LengthPair, fit_context
+from workloads.loads import AnyLoad, Load, RelativeLoad, at_load, loads_for
+from workloads.prompts import PromptDrawer
+from workloads.randomness import Purpose, permutation
 
 __all__ = [
     "AnyLoad",
@@ -23,11 +33,11 @@ __all__ = [
     "at_load",
     "draw",
     "fresh_prompts",
+    "loads_for",
     "open_workload",
     "warmup_requests",
+    "workload_hash",
 ]
-
-Encode = Callable[[list[str]], list[list[int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +58,9 @@ class ModelLimits:
 class Workload:
     """The drawn requests. `scheduled_s` is at unit rate, or in a trace's own seconds.
 
-    `base_rate` is the mean rate of those times: 1 for drawn arrivals, the trace's own otherwise.
-    `clipped` counts the requests whose `prompt` or `output` length had to be changed.
+    `base_rate` is the mean rate of those times: 1 for drawn arrivals, the trace's own otherwise,
+    `inf` when all of a trace's arrivals are at one instant. `burstiness` means nothing with
+    `own_times`. `clipped` counts the requests whose `prompt` or `output` length had to change.
     """
 
     name: str
@@ -59,25 +70,10 @@ class Workload:
     own_times: bool
     base_rate: float
     burstiness: float
+    random_prompts: bool
     settings: Mapping[str, JsonValue]
     clipped: Mapping[str, int]
     default_loads: tuple[AnyLoad, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadConfig:
-    """An opened workload (a preset, a trace or a file of prompts), read but not yet drawn."""
-
-    name: str
-    description: str
-
-
-def open_workload(spec: str, *, trace_format: str = "azure") -> WorkloadConfig:
-    """Opens a preset's name, a preset file `PATH.toml`, `trace:PATH` or `jsonl:PATH`.
-
-    Raises `CbbenchError` for an unknown preset and for a file that cannot be read or understood.
-    """
-    raise NotImplementedError
 
 
 def draw(
@@ -95,20 +91,141 @@ def draw(
 ) -> Workload:
     """Draws the requests; the same arguments always give the same hash.
 
-    `encode` turns texts into token ids and is needed for `jsonl:` only. `trace_scale` stretches a
-    trace's times: 2 takes twice as long.
+    `input_len` and `output_len` replace a preset's lengths, spread by `range_ratio`. `encode`
+    turns texts into token ids and is needed for `jsonl:` only. `trace_scale` stretches a trace's
+    times: 2 takes twice as long. Raises `CbbenchError` for what the workload cannot take.
     """
-    raise NotImplementedError
+    if limits.max_model_len < 2:
+        raise CbbenchError(
+            f"a context of {limits.max_model_len} tokens holds no prompt and answer; expected >= 2"
+        )
+    options = DrawOptions(
+        seed=seed,
+        max_model_len=limits.max_model_len,
+        num_prompts=num_prompts,
+        input_len=input_len,
+        output_len=output_len,
+        range_ratio=range_ratio,
+        burstiness=burstiness,
+        trace_scale=trace_scale,
+    )
+    drafted = draft(config, options, encode)
+    requests = _requests(drafted, _prompts(drafted, seed, limits))
+    return Workload(
+        name=config.spec,
+        seed=seed,
+        requests=requests,
+        hash=workload_hash(requests, drafted.burstiness),
+        own_times=drafted.own_times,
+        base_rate=drafted.base_rate,
+        burstiness=drafted.burstiness,
+        random_prompts=drafted.token_ids is None,
+        settings=_settings(config, options, drafted),
+        clipped={
+            "prompt": sum(pair.prompt_clipped for pair in drafted.lengths),
+            "output": sum(pair.output_clipped for pair in drafted.lengths),
+        },
+        default_loads=drafted.default_loads,
+    )
 
 
 def warmup_requests(workload: Workload, n: int, limits: ModelLimits) -> list[Request]:
-    """`n` requests of the same length mix with other ids and other tokens, all at t0."""
-    raise NotImplementedError
+    """`n` requests of the same length mix with other ids and other tokens, all at t0.
+
+    Their lengths are evenly spread over the sorted ones of the workload, the longest included.
+    """
+    if n < 1:
+        return []
+    drawer = _drawer(workload.seed, limits)
+    by_length = sorted(map(_lengths_of, workload.requests), key=lambda p: p.prompt + p.output)
+    ranks = [round(i * (len(by_length) - 1) / max(n - 1, 1)) for i in range(n)] if n > 1 else [-1]
+    order = permutation(workload.seed, Purpose.WARMUP, n).tolist()
+    pairs = [fit_context(by_length[ranks[i]], limits.max_model_len) for i in order]
+    return [
+        Request(
+            request_id=f"warmup-{i:05d}",
+            prompt_token_ids=drawer.draw(drawer.capacity // 2 + i, pair.prompt),
+            max_tokens=pair.output,
+            request_class=pair.label,
+        )
+        for i, pair in enumerate(pairs)
+    ]
 
 
 def fresh_prompts(workload: Workload, generation: int, limits: ModelLimits) -> Workload:
     """The same lengths and arrivals with token ids that no other generation has.
 
-    For engines whose prefix cache cannot be emptied between rounds. Generation 0 is the workload.
+    For engines whose prefix cache cannot be emptied between rounds. Generation 0 is the workload
+    itself; prompts that were texts stay as they are.
     """
-    raise NotImplementedError
+    if generation == 0 or not workload.random_prompts:
+        return workload
+    drawer = _drawer(workload.seed, limits)
+    first = generation * len(workload.requests)
+    requests = tuple(
+        replace(request, prompt_token_ids=drawer.draw(first + i, len(request.prompt_token_ids)))
+        for i, request in enumerate(workload.requests)
+    )
+    fresh_hash = workload_hash(requests, workload.burstiness)
+    return replace(workload, requests=requests, hash=fresh_hash)
+
+
+def workload_hash(requests: Sequence[Request], burstiness: float) -> str:
+    """SHA-256 in hex over token ids, lengths, `max_tokens`, the unrated arrivals, burstiness."""
+    digest = hashlib.sha256(b"cbbench workload 1")
+    digest.update(struct.pack("<qd", len(requests), burstiness))
+    for request in requests:
+        max_tokens = -1 if request.max_tokens is None else request.max_tokens
+        digest.update(
+            struct.pack("<qqd", len(request.prompt_token_ids), max_tokens, request.scheduled_s)
+        )
+        digest.update(np.array(request.prompt_token_ids, dtype="<i8").tobytes())
+    return digest.hexdigest()
+
+
+def _prompts(drafted: Draft, seed: int, limits: ModelLimits) -> Iterable[tuple[int, ...]]:
+    if drafted.token_ids is not None:
+        return drafted.token_ids
+    drawer = _drawer(seed, limits)
+    return (drawer.draw(i, pair.prompt) for i, pair in enumerate(drafted.lengths))
+
+
+def _requests(drafted: Draft, prompts: Iterable[tuple[int, ...]]) -> tuple[Request, ...]:
+    rows = zip(prompts, drafted.lengths, drafted.arrivals_s, strict=True)
+    return tuple(
+        Request(
+            request_id=f"{i:05d}",
+            prompt_token_ids=prompt,
+            max_tokens=pair.output,
+            scheduled_s=arrival_s,
+            request_class=pair.label,
+        )
+        for i, (prompt, pair, arrival_s) in enumerate(rows)
+    )
+
+
+def _settings(
+    config: WorkloadConfig, options: DrawOptions, drafted: Draft
+) -> Mapping[str, JsonValue]:
+    """Everything that made the workload, fit for JSON: an infinite burstiness is `"inf"`."""
+    burstiness = "inf" if drafted.burstiness == math.inf else drafted.burstiness
+    return {
+        "workload": config.spec,
+        "seed": options.seed,
+        "num_prompts": len(drafted.lengths),
+        "input_len": options.input_len,
+        "output_len": options.output_len,
+        "range_ratio": options.range_ratio,
+        "burstiness": None if drafted.own_times else burstiness,
+        "trace_scale": options.trace_scale if drafted.own_times else None,
+        "max_model_len": options.max_model_len,
+        "adds_bos": False if drafted.token_ids is None else None,
+    }
+
+
+def _drawer(seed: int, limits: ModelLimits) -> PromptDrawer:
+    return PromptDrawer(seed, limits.vocab_size, limits.special_token_ids)
+
+
+def _lengths_of(request: Request) -> LengthPair:
+    return LengthPair(len(request.prompt_token_ids), request.max_tokens or 1, request.request_class)

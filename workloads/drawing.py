@@ -1,0 +1,194 @@
+"""Lengths and arrivals of each kind of workload, before they become requests.
+
+Knows presets, traces and files of texts, and what each of them cannot take. Draws no random
+tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from engines.api import CbbenchError
+from workloads.arrivals import check_burstiness, unit_arrivals
+from workloads.config import TextPrompts, WorkloadConfig
+from workloads.lengths import Component, LengthPair, around, draw_lengths, fit_context
+from workloads.loads import AnyLoad, Load, RelativeLoad, all_at_once, relative
+from workloads.preset_files import Preset
+from workloads.randomness import check_seed
+from workloads.traces.rows import Trace
+
+DEFAULT_MAX_TOKENS: Final = 128  # of a text prompt whose line says nothing
+Encode = Callable[[list[str]], list[list[int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class DrawOptions:
+    """What a user may set beside the workload itself."""
+
+    seed: int
+    max_model_len: int
+    num_prompts: int | None = None
+    input_len: int | None = None
+    output_len: int | None = None
+    range_ratio: float = 0.0
+    burstiness: float | None = None
+    trace_scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Requests to be: lengths and arrivals, and token ids where the prompts were texts."""
+
+    lengths: Sequence[LengthPair]
+    arrivals_s: Sequence[float]
+    burstiness: float
+    default_loads: tuple[AnyLoad, ...]
+    own_times: bool = False
+    base_rate: float = 1.0
+    token_ids: Sequence[tuple[int, ...]] | None = None
+
+
+def draft(config: WorkloadConfig, options: DrawOptions, encode: Encode | None) -> Draft:
+    """Checks the options against the workload and draws its lengths and arrivals."""
+    _check_options(options)
+    content = config.content
+    if not isinstance(content, Trace) and options.trace_scale != 1.0:
+        raise CbbenchError(
+            f"workload {config.spec!r} has no times of its own to scale by "
+            f"{options.trace_scale:g}; leave the trace scale out or give a request rate"
+        )
+    if not isinstance(content, Preset):
+        _refuse_input_lengths(config.spec, options)
+    match content:
+        case Preset():
+            return _draft_preset(content, options)
+        case Trace():
+            return _draft_trace(content, options)
+        case TextPrompts():
+            return _draft_texts(content, options, encode)
+
+
+def _draft_preset(preset: Preset, options: DrawOptions) -> Draft:
+    count = preset.num_prompts if options.num_prompts is None else options.num_prompts
+    burstiness = preset.burstiness if options.burstiness is None else options.burstiness
+    components = [_overridden(component, options) for component in preset.components]
+    return Draft(
+        lengths=draw_lengths(components, count, options.seed, options.max_model_len),
+        arrivals_s=unit_arrivals(count, burstiness, options.seed),
+        burstiness=burstiness,
+        default_loads=tuple(_renamed(load, burstiness) for load in preset.default_loads),
+    )
+
+
+def _draft_trace(trace: Trace, options: DrawOptions) -> Draft:
+    for flag, value in (("output length", options.output_len), ("burstiness", options.burstiness)):
+        if value is not None:
+            raise CbbenchError(
+                f"trace {trace.path} has its own lengths and arrivals; got {flag} {value:g}; "
+                "leave it out or use a preset"
+            )
+    rows = trace.rows[: _count(len(trace.rows), options, f"trace {trace.path}", "rows")]
+    arrivals_s = [row.arrival_s * options.trace_scale for row in rows]
+    base_rate = (len(rows) - 1) / arrivals_s[-1] if arrivals_s[-1] > 0 else math.inf
+    return Draft(
+        lengths=[
+            fit_context(LengthPair(row.prompt_tokens, row.output_tokens), options.max_model_len)
+            for row in rows
+        ],
+        arrivals_s=arrivals_s,
+        burstiness=1.0,
+        default_loads=(Load("trace", base_rate),),
+        own_times=True,
+        base_rate=base_rate,
+    )
+
+
+def _draft_texts(texts: TextPrompts, options: DrawOptions, encode: Encode | None) -> Draft:
+    if encode is None:
+        raise CbbenchError(
+            f"prompt file {texts.path} needs a model's tokenizer; give a model that has one"
+        )
+    count = _count(len(texts.prompts), options, f"prompt file {texts.path}", "prompts")
+    prompts = texts.prompts[:count]
+    token_ids = [tuple(ids) for ids in encode([prompt.text for prompt in prompts])]
+    for prompt, ids in zip(prompts, token_ids, strict=True):
+        if not ids:
+            raise CbbenchError(
+                f"prompt file {texts.path}, line {prompt.line}: the model's tokenizer makes no "
+                f"token of {prompt.text!r}; expected at least one"
+            )
+    burstiness = 1.0 if options.burstiness is None else options.burstiness
+    return Draft(
+        lengths=[
+            _fit_output(len(ids), options.output_len or prompt.max_tokens, options.max_model_len)
+            for prompt, ids in zip(prompts, token_ids, strict=True)
+        ],
+        arrivals_s=unit_arrivals(count, burstiness, options.seed),
+        burstiness=burstiness,
+        default_loads=(all_at_once(), relative(0.7, burstiness)),
+        token_ids=token_ids,
+    )
+
+
+def _fit_output(prompt: int, asked: int | None, max_model_len: int) -> LengthPair:
+    """A text is never cut: the answer yields, and a prompt too long is left to be rejected."""
+    wanted = asked or DEFAULT_MAX_TOKENS
+    output = min(wanted, max(max_model_len - prompt, 1))
+    return LengthPair(prompt, output, output_clipped=output != wanted)
+
+
+def _overridden(component: Component, options: DrawOptions) -> Component:
+    if options.input_len is not None:
+        component = replace(component, prompt=around(options.input_len, options.range_ratio))
+    if options.output_len is not None:
+        component = replace(component, output=around(options.output_len, options.range_ratio))
+    return component
+
+
+def _renamed(load: AnyLoad, burstiness: float) -> AnyLoad:
+    if isinstance(load, RelativeLoad):
+        return relative(load.fraction_of_best, burstiness, load.max_concurrency)
+    return load
+
+
+def _count(available: int, options: DrawOptions, what: str, unit: str) -> int:
+    """All of them, unless fewer are asked for."""
+    asked = available if options.num_prompts is None else options.num_prompts
+    if asked > available:
+        raise CbbenchError(
+            f"{what} has {available} {unit}, {asked} prompts were asked for; ask for fewer, "
+            "or leave the number out to take all"
+        )
+    return asked
+
+
+def _check_options(options: DrawOptions) -> None:
+    check_seed(options.seed)
+    if options.num_prompts is not None and options.num_prompts < 1:
+        raise CbbenchError(f"{options.num_prompts} prompts make no workload; give a number >= 1")
+    for length in (options.input_len, options.output_len):
+        if length is not None:
+            around(length, options.range_ratio)
+    if options.range_ratio and options.input_len is None and options.output_len is None:
+        raise CbbenchError(
+            f"a range ratio of {options.range_ratio:g} spreads nothing; "
+            "give an input or output length with it"
+        )
+    if options.burstiness is not None:
+        check_burstiness(options.burstiness)
+    if not 0 < options.trace_scale < math.inf:
+        raise CbbenchError(
+            f"a trace scale of {options.trace_scale:g} cannot be played; give a number > 0, "
+            "where 2 takes twice as long"
+        )
+
+
+def _refuse_input_lengths(spec: str, options: DrawOptions) -> None:
+    if options.input_len is not None:
+        raise CbbenchError(
+            f"workload {spec!r} has its own prompt lengths; got an input length of "
+            f"{options.input_len}; leave it out or use a preset"
+        )

@@ -1,0 +1,1 @@
+"""Traces of real traffic: one module a format, and the table of formats."""
