@@ -1,18 +1,7 @@
-"""The report of a run."""
+"""The report of a run: report.md, the comparison for terminals, the finding in sentences."""
 
-from __future__ import annotations
+from harness.show.report.comparison import comparison_text
+from harness.show.report.finding import finding
+from harness.show.report.markdown import report_text
 
-from harness.run_file import RunFile
-
-
-def comparison_text(run: RunFile, width: int | None = None, encoding: str = "utf-8") -> str:
-    """The comparison as plain lines for terminals and logs; names and numbers are never cut.
-
-    `width` of `None`: 80. Characters that `encoding` lacks are replaced by ASCII ones.
-    """
-    raise NotImplementedError
-
-
-def finding(run: RunFile) -> str:
-    """The answer in a few sentences, and how sure it is."""
-    raise NotImplementedError
+__all__ = ["comparison_text", "finding", "report_text"]

@@ -1,0 +1,230 @@
+"""Which engines of a run are compared, in which metrics, and what their difference consists of.
+
+Three comparisons are told apart (see DESIGN.md): the runtime, the scheduler and the memory. Any
+other pair is just two engines, and no difference between them is credited to one cause.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from harness.metrics.latency import e2e_s, ttft_s
+from harness.metrics.results import CellResult, GroupResult, Quantiles
+from harness.records import CellRecord, RequestRecord
+from harness.run_values import Comparison, EngineSummary, Kind
+from harness.statistics import Direction, PairedRatio, compare_rounds, pool_rounds
+
+_Value = Callable[[GroupResult], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A number of a cell (or of a class of it) that two engines are compared in."""
+
+    name: str
+    direction: Direction
+    value: _Value
+
+
+def _quantile(name: str, q: str) -> Metric:
+    def value(result: GroupResult) -> float | None:
+        sample: Quantiles | None = getattr(result, name)
+        found: float | None = None if sample is None else getattr(sample, q)
+        return found
+
+    return Metric(f"{name}.{q}", "lower", value)
+
+
+GROUP_METRICS: Final = (
+    Metric("output_throughput_tok_s", "higher", lambda r: r.output_throughput_tok_s),
+    Metric("request_throughput_req_s", "higher", lambda r: r.request_throughput_req_s),
+    Metric("goodput_req_s", "higher", lambda r: r.goodput_req_s),
+    Metric("attainment", "higher", lambda r: r.attainment),
+    _quantile("ttft_s", "p50"),
+    _quantile("ttft_s", "p95"),
+    _quantile("tpot_s", "p50"),
+    _quantile("tpot_s", "p95"),
+    _quantile("itl_s", "p95"),
+    _quantile("e2e_s", "p50"),
+    _quantile("e2e_s", "p95"),
+    _quantile("max_stall_s", "p95"),
+    _quantile("max_stall_s", "max"),
+)
+_BY_REQUEST: Final[Mapping[str, Callable[[RequestRecord], float | None]]] = {
+    "ttft_s by request": ttft_s,
+    "e2e_s by request": e2e_s,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two engines to compare, and what they differ in."""
+
+    kind: Kind
+    baseline: str
+    engine: str
+    also_different: tuple[str, ...] = ()
+
+
+def choose_pairs(
+    labels: Sequence[str], engines: Mapping[str, EngineSummary], baseline: str | None
+) -> list[Pair]:
+    """The pairs with one cause first, then the baseline (else the first) against the others."""
+    causes = [
+        Pair(kind, a, b, also)
+        for a in labels
+        for b in labels
+        if a != b and (kind := _cause(engines[a], engines[b])) is not None
+        for also in (_also_different(engines[a], engines[b]),)
+    ]
+    told = {(pair.baseline, pair.engine) for pair in causes}
+    first = next((label for label in labels if label == baseline), next(iter(labels), ""))
+    others = [
+        Pair("engines", first, label)
+        for label in labels
+        if label != first and (first, label) not in told
+    ]
+    return causes + others
+
+
+def compare_cells(
+    cells: Sequence[CellRecord], results: Sequence[CellResult], pairs: Sequence[Pair]
+) -> list[Comparison]:
+    """Every pair at every load in every metric, then class by class, then by request."""
+    by_key = {(r.engine, r.load, r.round): r for r in results}
+    records = {(c.key.engine, c.key.load, c.key.round): c for c in cells}
+    found: list[Comparison] = []
+    for load in dict.fromkeys(result.load for result in results):
+        for pair in pairs:
+            rounds = sorted(
+                number
+                for engine, name, number in by_key
+                if engine == pair.baseline
+                and name == load
+                and (pair.engine, load, number) in by_key
+            )
+            if not rounds:
+                continue
+            a = [by_key[pair.baseline, load, number] for number in rounds]
+            b = [by_key[pair.engine, load, number] for number in rounds]
+            found.extend(_compare_groups(pair, load, None, a, b))
+            found.extend(_compare_classes(pair, load, a, b))
+            a_records = [records[pair.baseline, load, number] for number in rounds]
+            b_records = [records[pair.engine, load, number] for number in rounds]
+            found.extend(_compare_requests(pair, load, a_records, b_records))
+    return found
+
+
+def _compare_classes(
+    pair: Pair, load: str, a: Sequence[CellResult], b: Sequence[CellResult]
+) -> Iterator[Comparison]:
+    names = [name for name in a[0].classes if all(name in r.classes for r in (*a, *b))]
+    if len(names) < 2:
+        return
+    for name in names:
+        yield from _compare_groups(
+            pair, load, name, [r.classes[name] for r in a], [r.classes[name] for r in b]
+        )
+
+
+def _compare_groups(
+    pair: Pair,
+    load: str,
+    request_class: str | None,
+    a: Sequence[GroupResult],
+    b: Sequence[GroupResult],
+) -> Iterator[Comparison]:
+    for metric in GROUP_METRICS:
+        values_a = [metric.value(result) for result in a]
+        values_b = [metric.value(result) for result in b]
+        if any(value is not None for value in (*values_a, *values_b)):
+            paired = compare_rounds(values_a, values_b, metric.direction)
+            middle_a, middle_b = pool_rounds(values_a).median, pool_rounds(values_b).median
+            yield _comparison(
+                pair, load, request_class, metric.name, metric.direction, middle_a, middle_b, paired
+            )
+
+
+def _compare_requests(
+    pair: Pair, load: str, a: Sequence[CellRecord], b: Sequence[CellRecord]
+) -> Iterator[Comparison]:
+    """The median over requests of each one's own ratio, on those that were ok in both."""
+    for name, measure in _BY_REQUEST.items():
+        per_round = [_request_ratios(x, y, measure) for x, y in zip(a, b, strict=True)]
+        number = sum(len(ratios) for ratios in per_round)
+        if number:
+            medians = [median(ratios) if ratios else None for ratios in per_round]
+            paired = compare_rounds([1.0] * len(medians), medians, "lower")
+            note = f"on {number} requests that were ok in both"
+            yield _comparison(pair, load, None, name, "lower", None, None, paired, extra_note=note)
+
+
+def _request_ratios(
+    a: CellRecord, b: CellRecord, measure: Callable[[RequestRecord], float | None]
+) -> list[float]:
+    ok_in_a = {r.request_id: measure(r) for r in a.requests if r.status == "ok"}
+    ratios = []
+    for request in b.requests:
+        before, after = ok_in_a.get(request.request_id), measure(request)
+        if request.status == "ok" and before and after and math.isfinite(after / before):
+            ratios.append(after / before)
+    return ratios
+
+
+def _comparison(
+    pair: Pair,
+    load: str,
+    request_class: str | None,
+    metric: str,
+    direction: Direction,
+    baseline_value: float | None,
+    engine_value: float | None,
+    paired: PairedRatio,
+    extra_note: str = "",
+) -> Comparison:
+    return Comparison(
+        kind=pair.kind,
+        load=load,
+        request_class=request_class,
+        metric=metric,
+        direction=direction,
+        baseline=pair.baseline,
+        engine=pair.engine,
+        baseline_value=baseline_value,
+        engine_value=engine_value,
+        rounds=paired.rounds,
+        ratio=paired.ratio,
+        low=paired.low,
+        high=paired.high,
+        answer=paired.answer,
+        detectable=paired.detectable,
+        note="; ".join(filter(None, (paired.note, extra_note))),
+        also_different=pair.also_different,
+    )
+
+
+def _cause(a: EngineSummary, b: EngineSummary) -> Kind | None:
+    """What changes from `a` to `b`, when it is one thing."""
+    policies = a.settings.get("policy"), b.settings.get("policy")
+    memories = a.settings.get("allocator", "paged"), b.settings.get("allocator", "paged")
+    if policies == ("static", "chunked") and memories[0] == memories[1]:
+        return "scheduler"
+    if a.name == "static" and policies == (None, "static"):
+        return "runtime"
+    if policies[0] is not None and policies[0] == policies[1]:
+        return "memory" if memories == ("contiguous", "paged") else None
+    return None
+
+
+def _also_different(a: EngineSummary, b: EngineSummary) -> tuple[str, ...]:
+    """Settings that both have and that differ, beside the cause itself."""
+    shared = a.settings.keys() & b.settings.keys() - {"policy", "allocator"}
+    return tuple(
+        f"{key} ({a.settings[key]} and {b.settings[key]})"
+        for key in sorted(shared)
+        if a.settings[key] != b.settings[key]
+    )

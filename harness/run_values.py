@@ -1,0 +1,136 @@
+"""What run.json holds, and its reading back as data from outside. No computing, no folders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from engines.api import CbbenchError
+from harness.metrics.results import CellResult, Quantiles
+from harness.records.encoding import strict_json
+from harness.statistics import Answer, Direction
+
+SCHEMA_VERSION: Final = 1
+Kind = Literal["engines", "scheduler", "runtime", "memory"]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """engine / baseline in one metric at one load, paired by round.
+
+    `kind` says what the two differ in: `scheduler`, `runtime` or `memory` where they differ in
+    nothing else but `also_different`, else just two `engines`. The two values are medians over
+    the rounds. For the rest see `harness.statistics.PairedRatio`.
+    """
+
+    kind: Kind
+    load: str
+    request_class: str | None
+    metric: str
+    direction: Direction
+    baseline: str
+    engine: str
+    baseline_value: float | None
+    engine_value: float | None
+    rounds: int
+    ratio: float | None
+    low: float | None
+    high: float | None
+    answer: Answer | None
+    detectable: float | None
+    note: str
+    also_different: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSummary:
+    """An engine of the run with every setting in force, as it described itself."""
+
+    spec: str
+    name: str
+    settings: Mapping[str, Any]
+    max_model_len: int
+    slots: int
+    kv_tokens: int | None = None
+    model: Mapping[str, Any] | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSummary:
+    """What was offered to each engine in each cell; `output_tokens` as scheduled."""
+
+    requests: int
+    prompt_tokens: Quantiles
+    output_tokens: Quantiles
+    classes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """run.json. Keys that this version does not know are passed over."""
+
+    schema_version: int
+    workload_hash: str | None
+    environment: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    results: tuple[CellResult, ...]
+    comparisons: tuple[Comparison, ...]
+    engines: Mapping[str, EngineSummary] = field(default_factory=dict)
+    workload: WorkloadSummary | None = None
+
+    def loads(self) -> list[str]:
+        """Load names in the order they were run, as far as the settings tell."""
+        told = [str(load["name"]) for load in self.settings.get("loads") or ()]
+        found = dict.fromkeys(result.load for result in self.results)
+        return [name for name in told if name in found] + [n for n in found if n not in told]
+
+    def labels(self) -> list[str]:
+        """Engine labels in the order they were given, as far as the settings tell."""
+        told = [str(label) for label in self.settings.get("engine_order") or ()]
+        found = dict.fromkeys(result.engine for result in self.results)
+        return [name for name in told if name in found] + [n for n in found if n not in told]
+
+    def cells(self, engine: str, load: str) -> list[CellResult]:
+        """One engine's rounds at one load, in order."""
+        chosen = [r for r in self.results if r.engine == engine and r.load == load]
+        return sorted(chosen, key=lambda result: result.round)
+
+
+def run_to_json(run: RunFile) -> str:
+    """Strict JSON, indented by one so that a change shows as a line."""
+    return json.dumps(strict_json(asdict(run)), allow_nan=False, indent=1) + "\n"
+
+
+def run_from_json(text: str, path: Path) -> RunFile:
+    """Raises `CbbenchError` for another schema_version or a file that is no run.json."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise _unreadable(path, f"it is not JSON ({error})") from None
+    if not isinstance(value, dict) or "schema_version" not in value:
+        raise _unreadable(path, "it has no schema_version")
+    found = value["schema_version"]
+    if found != SCHEMA_VERSION:
+        raise CbbenchError(
+            f"{path} has schema_version {found!r}, this cbbench reads {SCHEMA_VERSION}; "
+            "read it with the version that wrote it"
+        )
+    try:
+        return TypeAdapter(RunFile).validate_python(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise _unreadable(path, f"{where}: {first['msg']}") from None
+
+
+def _unreadable(path: Path, why: str) -> CbbenchError:
+    return CbbenchError(
+        f"cannot use {path}: {why}; expected a run.json that cbbench wrote, "
+        "close the run again from its raw files"
+    )

@@ -1,0 +1,178 @@
+"""The answer in sentences: what was found, how sure it is, and what speaks against it.
+
+Below saturation engines are compared by latency, at saturation by throughput. Batching is
+credited only with the comparison in which nothing but the scheduler differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from harness.comparisons import Pair, choose_pairs
+from harness.run_values import Comparison, RunFile
+from harness.show.report.words import METRIC_WORDS, metric_value, number, plain
+
+_SATURATED: Final = ("output_throughput_tok_s", "ttft_s.p95")
+_BELOW: Final = ("ttft_s.p95", "e2e_s.p95")
+_WORTH_TELLING: Final = 1.05
+
+
+def finding(run: RunFile) -> list[str]:
+    """Paragraphs of plain text; labels stand in it as they are."""
+    if not any(result.counts.ok for result in run.results):
+        return [_nothing_ok(run)]
+    paragraphs = [_simulated()] if run.settings.get("simulated") else []
+    pairs = _told_pairs(run)
+    for load in run.loads():
+        paragraphs.extend(filter(None, (_at_load(run, load, pair) for pair in pairs)))
+    if not pairs:
+        paragraphs.append("Only one engine was run, so there is nothing to compare it with.")
+    return [*paragraphs, *filter(None, (_credit(run, pairs), _trust(run)))]
+
+
+def saturated(run: RunFile, load: str, engines: Iterable[str]) -> bool:
+    """Whether a load asks more than at least one of the engines can do."""
+    cells = [cell for engine in engines for cell in run.cells(engine, load)]
+    return any(cell.load_kind != "open" or cell.kept_up is False for cell in cells)
+
+
+def ratio_text(comparison: Comparison) -> str:
+    """The ratio with its interval and rounds, or the reason why there is none."""
+    if comparison.ratio is None:
+        return f"no ratio ({comparison.note})"
+    text = f"{number(comparison.ratio)}x"
+    if comparison.low is None or comparison.high is None:
+        return f"{text} ({comparison.note})"
+    return (
+        f"{text} (95% interval {number(comparison.low)}-{number(comparison.high)}, "
+        f"{comparison.rounds} rounds)"
+    )
+
+
+def _told_pairs(run: RunFile) -> list[Pair]:
+    """The scheduler comparisons when there are any, else the baseline against the others."""
+    pairs = choose_pairs(run.labels(), run.engines, run.settings.get("baseline"))
+    scheduler = [pair for pair in pairs if pair.kind == "scheduler"]
+    return scheduler or pairs
+
+
+def _at_load(run: RunFile, load: str, pair: Pair) -> str:
+    own = {
+        item.metric: item
+        for item in run.comparisons
+        if (item.load, item.request_class) == (load, None)
+        and (item.baseline, item.engine) == (pair.baseline, pair.engine)
+    }
+    if not own:
+        return ""
+    is_saturated = saturated(run, load, (pair.baseline, pair.engine))
+    state = _load_state(run, load, pair, is_saturated)
+    names = _SATURATED if is_saturated else _BELOW
+    told = [_told(own[name]) for name in names if name in own]
+    return " ".join([state, *told, _against(own.values(), pair)])
+
+
+def _load_state(run: RunFile, load: str, pair: Pair, is_saturated: bool) -> str:
+    start = f"At {plain(load)}, {plain(pair.engine)} against {plain(pair.baseline)}"
+    if not is_saturated:
+        return f"{start} (both kept up with the arrivals, so latency decides):"
+    behind = [
+        plain(label)
+        for label in (pair.baseline, pair.engine)
+        if any(cell.kept_up is False for cell in run.cells(label, load))
+    ]
+    if behind:
+        return f"{start} ({' and '.join(behind)} did not keep up with the arrivals):"
+    return f"{start} (saturated, so throughput decides, beside p95 latency):"
+
+
+def _told(comparison: Comparison) -> str:
+    words = METRIC_WORDS.get(comparison.metric, comparison.metric)
+    values = (
+        f"{metric_value(comparison.metric, comparison.baseline_value)} became "
+        f"{metric_value(comparison.metric, comparison.engine_value)}"
+    )
+    judged = {
+        "better": "better",
+        "worse": "worse",
+        "not separable": "not separable from no difference",
+        None: "not judged",
+    }[comparison.answer]
+    text = f"{words}: {values}, {ratio_text(comparison)}, {judged}"
+    if comparison.answer == "not separable" and comparison.detectable is not None:
+        text += f"; only an effect beyond {number(comparison.detectable)}x would have shown"
+    return text + "."
+
+
+def _against(comparisons: Iterable[Comparison], pair: Pair) -> str:
+    """Every metric in which the engine did worse, whatever the headline."""
+    worse = [item for item in comparisons if _went_wrong(item)]
+    name = plain(pair.engine)
+    if not worse:
+        return f"Nothing measured went clearly against {name}."
+    told = "; ".join(
+        f"{METRIC_WORDS.get(item.metric, item.metric)} {ratio_text(item)}" for item in worse
+    )
+    return f"Against {name}: {told}."
+
+
+def _went_wrong(comparison: Comparison) -> bool:
+    if comparison.answer is not None or comparison.ratio is None:
+        return comparison.answer == "worse"
+    if comparison.direction == "lower":
+        return comparison.ratio > _WORTH_TELLING
+    return comparison.ratio < 1 / _WORTH_TELLING
+
+
+def _credit(run: RunFile, pairs: Sequence[Pair]) -> str:
+    scheduler = [pair for pair in pairs if pair.kind == "scheduler"]
+    if scheduler:
+        others = sorted({item for pair in scheduler for item in pair.also_different})
+        if others:
+            return (
+                "These engines share runtime and memory, but beside the policy they also differ "
+                f"in {plain(', '.join(others))}, so not all of the difference is the scheduler's."
+            )
+        return (
+            "These engines share runtime, memory and settings and differ in the policy, so the "
+            "difference is the scheduler's."
+        )
+    names = {engine.name for engine in run.engines.values()}
+    policies = {engine.settings.get("policy") for engine in run.engines.values()}
+    if names & {"static", "dynamic", "sequential"} and "chunked" in policies:
+        return (
+            "This mixes runtime and scheduler: generate and the step loop differ in more than "
+            "batching. To see what the scheduler alone does, add loop[policy=static] to --engines."
+        )
+    if len(pairs) == 0:
+        return ""
+    return "No pair here differs in the scheduler alone, so nothing is credited to batching."
+
+
+def _trust(run: RunFile) -> str:
+    suspect = [r for r in run.results if r.verdict and r.verdict.status == "SUSPECT"]
+    if not suspect:
+        return "Every cell's verdict is VALID."
+    return (
+        f"{len(suspect)} of {len(run.results)} cells are SUSPECT; do not rely on their numbers "
+        "before reading the reasons under Verdict."
+    )
+
+
+def _simulated() -> str:
+    return (
+        "This is a simulation in virtual time: a cost model stands for the hardware, and static "
+        "and dynamic stand for loop[policy=static] and loop[policy=window]."
+    )
+
+
+def _nothing_ok(run: RunFile) -> str:
+    offered = sum(result.counts.offered for result in run.results)
+    reasons: dict[str, int] = {}
+    for result in run.results:
+        for by_reason in result.reasons.values():
+            for reason, times in by_reason.items():
+                reasons[reason] = reasons.get(reason, 0) + times
+    told = "; ".join(f"{times} times: {plain(reason)}" for reason, times in reasons.items())
+    return f"Nothing was ok: 0 of {offered} requests succeeded. {told}".strip()

@@ -1,0 +1,227 @@
+"""report.md: the sections in order, each a plain function from a run to lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.comparisons import choose_pairs
+from harness.metrics.results import FailureQuantiles
+from harness.run_values import Comparison, RunFile
+from harness.show.report.columns import (
+    LEDGER_PARTS,
+    THIN_LEGEND,
+    comparison_row,
+    comparison_titles,
+    group_columns,
+    ledger_row,
+)
+from harness.show.report.finding import finding
+from harness.show.report.setup import engine_lines, environment_lines, workload_lines
+from harness.show.report.words import (
+    METRIC_WORDS,
+    MISSING,
+    code,
+    metric_value,
+    milliseconds,
+    number,
+    plain,
+)
+
+_KINDS = {
+    "scheduler": "only the scheduler differs",
+    "runtime": "the runtime differs (generate and the step loop), the batching does not",
+    "memory": "only the memory's allocation differs",
+    "engines": "several things differ",
+}
+
+
+def report_text(run: RunFile) -> str:
+    """The whole report."""
+    sections = [
+        ["# Batching schedulers compared", "", *_finding(run)],
+        *[_load(run, load) for load in run.loads()],
+        _outcomes(run),
+        _ledger(run),
+        _verdict(run),
+        ["## Workload", "", *workload_lines(run)],
+        ["## Engines", "", *engine_lines(run)],
+        ["## Environment", "", *environment_lines(run)],
+        _notes(run),
+    ]
+    return "\n\n".join("\n".join(section).strip() for section in sections if section) + "\n"
+
+
+def markdown_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    rule = ["---", *("---:" for _ in titles[1:])]
+    return ["| " + " | ".join(row) + " |" for row in (titles, rule, *rows)]
+
+
+def _finding(run: RunFile) -> list[str]:
+    # Labels come from outside; escaping keeps "[/cb]" or "*" from being read as markup.
+    lines = []
+    for paragraph in finding(run):
+        lines += [_escaped(paragraph), ""]
+    return lines
+
+
+def _escaped(text: str) -> str:
+    return "".join("\\" + c if c in "\\`*_[]<>|#" else c for c in plain(text))
+
+
+def _load(run: RunFile, load: str) -> list[str]:
+    goodput = bool(run.settings.get("goodput"))
+    labels = [label for label in run.labels() if run.cells(label, load)]
+    rows = [
+        [code(label), *comparison_row(run.cells(label, load), goodput=goodput)] for label in labels
+    ]
+    lines = [f"## Load {code(load)}", ""]
+    lines += markdown_table(["engine", *comparison_titles(goodput=goodput)], rows)
+    lines += _classes(run, load, labels, goodput=goodput)
+    lines += _with_failures(run, load, labels)
+    pairs = choose_pairs(run.labels(), run.engines, run.settings.get("baseline"))
+    for pair in pairs:
+        lines += _ratios(
+            [
+                item
+                for item in run.comparisons
+                if (item.load, item.baseline, item.engine) == (load, pair.baseline, pair.engine)
+            ]
+        )
+    return lines
+
+
+def _classes(run: RunFile, load: str, labels: Sequence[str], *, goodput: bool) -> list[str]:
+    names = dict.fromkeys(
+        name for label in labels for cell in run.cells(label, load) for name in cell.classes
+    )
+    if len(names) < 2:
+        return []
+    columns = group_columns(goodput=goodput)
+    rows = []
+    for name in names:
+        for label in labels:
+            cells = run.cells(label, load)
+            rounds = [cell.classes[name] for cell in cells if name in cell.classes]
+            if rounds:
+                texts = [column.text(rounds) for column in columns]
+                rows.append([f"{code(name)}, {code(label)}", *texts])
+    titles = ["class, engine", *(column.title for column in columns)]
+    return ["", "By class of request:", "", *markdown_table(titles, rows)]
+
+
+def _with_failures(run: RunFile, load: str, labels: Sequence[str]) -> list[str]:
+    rows = [
+        [f"{code(label)}, round {cell.round}, {name.removesuffix('_s')}", *_failure_row(sample)]
+        for label in labels
+        for cell in run.cells(label, load)
+        for name, sample in (cell.with_failures or {}).items()
+    ]
+    if not rows:
+        return []
+    intro = "More than 1% were not ok. The same quantiles with those requests as infinite:"
+    return ["", intro, "", *markdown_table(["what", "p50 ms", "p95 ms", "p99 ms", "n"], rows)]
+
+
+def _failure_row(sample: FailureQuantiles) -> list[str]:
+    values = (sample.p50, sample.p95, sample.p99)
+    return [value if isinstance(value, str) else milliseconds(value) for value in values] + [
+        str(sample.n)
+    ]
+
+
+def _ratios(items: Sequence[Comparison]) -> list[str]:
+    whole = [item for item in items if item.request_class is None]
+    if not whole:
+        return []
+    first = whole[0]
+    intro = f"{code(first.engine)} / {code(first.baseline)}: {_KINDS[first.kind]}"
+    if first.also_different:
+        intro += f"; settings that differ too: {code(', '.join(first.also_different))}"
+    titles = ["metric", "baseline", "engine", "ratio", "95% interval", "answer", "would have shown"]
+    classes = [
+        item for item in items if item.request_class is not None and item.metric.endswith(".p95")
+    ]
+    rows = [_ratio_row(item) for item in (*whole, *classes)]
+    return ["", intro + ".", "", *markdown_table(titles, rows)]
+
+
+def _ratio_row(item: Comparison) -> list[str]:
+    name = METRIC_WORDS.get(item.metric, item.metric)
+    if item.request_class is not None:
+        name += f", class {code(item.request_class)}"
+    interval = MISSING
+    if item.low is not None and item.high is not None:
+        interval = f"{number(item.low)}-{number(item.high)}"
+    return [
+        name,
+        metric_value(item.metric, item.baseline_value),
+        metric_value(item.metric, item.engine_value),
+        number(item.ratio),
+        interval + (f" ({item.note})" if item.note else ""),
+        item.answer or MISSING,
+        MISSING if item.detectable is None else f"beyond {number(item.detectable)}x",
+    ]
+
+
+def _outcomes(run: RunFile) -> list[str]:
+    titles = ["engine, load, round", "offered", "ok", "rejected", "failed", "timeout", "cancelled"]
+    rows = []
+    reasons = []
+    for cell in run.results:
+        name = f"{code(cell.engine)}, {code(cell.load)}, {cell.round}"
+        rows.append([name, *(str(getattr(cell.counts, title)) for title in titles[1:])])
+        for status, by_reason in cell.reasons.items():
+            for reason, times in by_reason.items():
+                reasons.append(f"- {name}: {times} {status}: {code(reason)}")
+        if cell.goodput_excluded:
+            reasons.append(
+                f"- {name}: {cell.goodput_excluded} cut off by the run's end, not in attainment"
+            )
+    errors = [
+        f"- {code(label)} could not be run: {code(text)}"
+        for label, text in (run.settings.get("engine_errors") or {}).items()
+    ]
+    return ["## Outcomes", "", *markdown_table(titles, rows), "", *reasons, *errors]
+
+
+def _ledger(run: RunFile) -> list[str]:
+    rows = []
+    for load in run.loads():
+        for label in run.labels():
+            values = ledger_row(run.cells(label, load))
+            blank = [MISSING] * (len(LEDGER_PARTS) + 1)
+            if run.cells(label, load):
+                rows.append([f"{code(label)}, {code(load)}", *(values or blank)])
+    if not rows:
+        return []
+    titles = ["engine, load", "executed positions", *(title for _, title in LEDGER_PARTS)]
+    intro = "What the executed token positions were spent on, summed over rounds:"
+    return ["## Token ledger", "", intro, "", *markdown_table(titles, rows)]
+
+
+def _verdict(run: RunFile) -> list[str]:
+    lines = ["## Verdict", ""]
+    for cell in run.results:
+        if cell.verdict is None:
+            continue
+        lines.append(
+            f"- {code(cell.engine)}, {code(cell.load)}, round {cell.round}: {cell.verdict.status}"
+        )
+        lines += [f"    - {_escaped(reason)}" for reason in cell.verdict.reasons]
+    return lines
+
+
+def _notes(run: RunFile) -> list[str]:
+    return [
+        "## How to read this",
+        "",
+        "- Latencies are milliseconds and count from a request's scheduled arrival. TTFT: first "
+        "token; TPOT: time per output token after the first, per request; ITL: gaps between "
+        "tokens, pooled; E2E: last token; max stall: the longest gap inside any request.",
+        "- Throughput counts requests that ended ok, from the first scheduled arrival to the last "
+        "token. Padding, recomputed and discarded tokens are never throughput.",
+        "- With several rounds a cell shows the median of the rounds and their range. Ratios are "
+        "paired by round; an interval needs five rounds.",
+        f"- {THIN_LEGEND.replace('*', chr(92) + '*')}",
+        f"- {MISSING}: undefined, or not known to this engine; never 0.",
+    ]

@@ -1,0 +1,134 @@
+"""What was run: the workload, every setting of every engine, the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from harness.metrics import parse_goodput
+from harness.metrics.results import Quantiles
+from harness.run_values import EngineSummary, RunFile
+from harness.show.report.words import MISSING, code, json_text, number
+
+_SHOWN_ELSEWHERE: Final = ("workload", "loads", "engine_order", "engine_errors")
+
+
+def workload_lines(run: RunFile) -> list[str]:
+    """Arrivals, lengths, seed and hash."""
+    workload: Mapping[str, Any] = run.settings.get("workload") or {}
+    lines = [
+        f"- name {code(workload.get('name', MISSING))}, seed {code(workload.get('seed', MISSING))}",
+        f"- hash {code(run.workload_hash or MISSING)} (token ids, lengths, arrivals at unit rate)",
+    ]
+    if run.workload is not None:
+        lines += [
+            f"- {run.workload.requests} requests in each cell",
+            f"- prompt tokens: {_lengths(run.workload.prompt_tokens)}",
+            f"- output tokens asked for: {_lengths(run.workload.output_tokens)}",
+            f"- classes: {code(json_text(dict(run.workload.classes)))}",
+        ]
+    lines += [f"- load {code(load.get('name'))}: {_arrivals(load)}" for load in _loads(run)]
+    lines += _listed(workload, skip=("name", "seed", "hash"))
+    slos = run.settings.get("goodput")
+    if slos:
+        goodput = parse_goodput(str(slos))
+        lines.append(f"- goodput: {goodput.describe()}")
+        lines += [f"- warning: {code(text)}" for text in goodput.warnings]
+    return lines
+
+
+def engine_lines(run: RunFile) -> list[str]:
+    """The four settings that decide first, then all of them."""
+    lines = []
+    for label in dict.fromkeys((*run.labels(), *run.engines)):
+        engine = run.engines.get(label)
+        if engine is None:
+            continue
+        lines += [
+            f"- {code(label)}, engine {code(engine.name)}, given as {code(engine.spec)}",
+            f"    - max active sequences: {code(_max_active(engine))}",
+            f"    - token budget of a step: {code(_first(engine, 'max_num_batched_tokens'))}",
+            f"    - KV allocation: {code(_allocation(engine))}",
+            f"    - preemption: {code(_first(engine, 'preemption', 'preempt'))}",
+            f"    - context: {engine.max_model_len} tokens",
+            f"    - all settings: {code(json_text(dict(engine.settings)))}",
+        ]
+        if engine.model:
+            lines.append(f"    - model: {code(json_text(dict(engine.model)))}")
+        lines += [f"    - note: {code(note)}" for note in engine.notes]
+    return lines
+
+
+def environment_lines(run: RunFile) -> list[str]:
+    """The machine, then the run's own settings."""
+    skip = _SHOWN_ELSEWHERE
+    return [
+        *_listed(run.environment, skip=()),
+        *(f"- run {line.removeprefix('- ')}" for line in _listed(run.settings, skip=skip)),
+    ]
+
+
+def _loads(run: RunFile) -> list[Mapping[str, Any]]:
+    return list(run.settings.get("loads") or ())
+
+
+def _arrivals(load: Mapping[str, Any]) -> str:
+    """What the load means, in words."""
+    request_rate, cap = load.get("request_rate"), load.get("max_concurrency")
+    if request_rate in ("inf", None):
+        if cap is None:
+            return "all requests at t0 (request rate inf)"
+        return f"closed loop, {cap} at a time (request rate inf)"
+    text = f"open loop at {number(float(request_rate))} requests per second"
+    return text + (f", at most {cap} at a time" if cap is not None else "")
+
+
+def _lengths(sample: Quantiles) -> str:
+    if not sample.n:
+        return MISSING
+    parts = [
+        f"{name} {number(value)}"
+        for name, value in (
+            ("mean", sample.mean),
+            ("std", sample.std),
+            ("p50", sample.p50),
+            ("p95", sample.p95),
+            ("p99", sample.p99),
+            ("max", sample.max),
+        )
+    ]
+    return ", ".join(parts)
+
+
+def _listed(values: Mapping[str, Any], skip: Iterable[str]) -> list[str]:
+    return [
+        f"- {key.replace('_', ' ')}: {code(json_text(value))}"
+        for key, value in values.items()
+        if key not in skip
+    ]
+
+
+def _first(engine: EngineSummary, *names: str) -> str:
+    """The first of these settings that the engine has."""
+    for name in names:
+        if name in engine.settings:
+            return json_text(engine.settings[name])
+    return "none" if names[0] == "max_num_batched_tokens" else MISSING
+
+
+def _max_active(engine: EngineSummary) -> str:
+    for name in ("max_num_seqs", "max_batch_size"):
+        if name in engine.settings:
+            return json_text(engine.settings[name])
+    return str(engine.slots)
+
+
+def _allocation(engine: EngineSummary) -> str:
+    """How memory is given out, and how much there is."""
+    kind = engine.settings.get("allocator")
+    if kind is None and "block_size" in engine.settings:
+        kind = "paged"
+    size = "" if engine.kv_tokens is None else f"{engine.kv_tokens} tokens"
+    if "block_size" in engine.settings:
+        size += f" in blocks of {engine.settings['block_size']}"
+    return ", ".join(filter(None, (json_text(kind) if kind else "", size.strip()))) or MISSING
