@@ -34,7 +34,7 @@ def build(settings: Mapping[str, JsonValue], context: BuildContext) -> Engine:
     resolved = dict(settings) | {"kv_memory": kv_memory, "num_blocks": num_blocks}
     info = EngineInfo(
         name="loop",
-        settings=resolved | {"attention": executor.attention_name},
+        settings=resolved | {"attention": executor.attention},
         max_model_len=loaded.info.max_model_len,
         slots=policy.limits.max_num_seqs,
         kv_tokens=num_blocks * block_size,

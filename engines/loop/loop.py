@@ -85,6 +85,11 @@ class EngineLoop(Generic[State]):
         """What the loop was made of."""
         return self._policy, self._cache, self._executor, self._info
 
+    @property
+    def stopping(self) -> threading.Event:
+        """Set from another thread when `run` is to return."""
+        return self._stopping
+
 
 class _Run(Generic[State]):
     """One serving of one source: the sequences alive, the policy's state, the step's number."""
@@ -93,6 +98,7 @@ class _Run(Generic[State]):
         self, engine: EngineLoop[State], source: RequestSource, sink: Sink, clock: Clock
     ) -> None:
         self._policy, self._cache, self._executor, info = engine.parts
+        self._stopping = engine.stopping
         self._source = source
         self._sink = sink
         self._clock = clock
@@ -186,7 +192,14 @@ class _Run(Generic[State]):
         return True
 
     def _nap(self, until_s: float) -> None:
-        self._source.wait(min(until_s, self._clock.now() + _LONGEST_NAP_S))
+        """Waits until `until_s` or for news, in naps short enough to hear a stop."""
+        due = self._source.next_due()
+        while not self._stopping.is_set():
+            nap_ends_s = min(until_s, self._clock.now() + _LONGEST_NAP_S)
+            self._source.wait(nap_ends_s)
+            is_over = nap_ends_s == until_s or self._clock.now() < nap_ends_s
+            if is_over or self._source.next_due() != due:
+                return
 
     def _make_step(self, plan: Plan, verified: Verified, start_s: float) -> None:
         self._move(plan, verified, start_s)
@@ -198,7 +211,7 @@ class _Run(Generic[State]):
         built_s = self._clock.now()
         result = self._executor.submit(batch).result()
         now_s = self._clock.now()
-        delivery = apply_result(batch, result, self._roster, self._cache, now_s, self._step)
+        delivery = apply_result(batch, result, self._roster, self._cache, now_s)
         row = self._row(plan, delivery, result, start_s, planned_s - start_s, built_s - planned_s)
         finished = self._finish(delivery.ended, now_s)
         self._sink.emit(StepEvents(now_s, delivery.request_ids, delivery.token_ids, finished, row))

@@ -68,31 +68,39 @@ def build_batch(
 
 
 def apply_result(
-    batch: Batch, result: StepResult, roster: Roster, cache: KVCache, now_s: float, step: int
+    batch: Batch, result: StepResult, roster: Roster, cache: KVCache, now_s: float
 ) -> Delivery:
     """Moves every row's sequence on and sorts out what it has to deliver at `now_s`."""
-    ledger = StepLedger(padding=sum(row.num_tokens for row in batch.padding))
-    delivery = Delivery(ledger)
+    delivery = Delivery(StepLedger(padding=sum(row.num_tokens for row in batch.padding)))
     running = roster.running.by_id
+    cause = _what_the_step_was_about(batch)
     for index, row in enumerate(batch.rows):
         sequence = running[row.request_id]
         n = len(row.tokens)
-        ledger.charge(sequence, n)
+        delivery.ledger.charge(sequence, n)
         sequence.num_computed += n
         if row.sample:
-            _take_tokens(sequence, index, result, delivery)
+            kept = _take_tokens(sequence, index, result, delivery)
+            skipped = sequence.last_scheduled_step < batch.step - 1
+            sequence.append(kept, now_s, "token_budget" if skipped else cause)
         if sequence.num_computed > sequence.high_water:
             sequence.high_water = sequence.num_computed
+        sequence.last_scheduled_step = batch.step
         cache.record(sequence)
         if row.lookahead:
             cache.trim(sequence)
-    _deliver(delivery, running, now_s, step)
-    for row in batch.rows:
-        running[row.request_id].last_scheduled_step = step
     return delivery
 
 
-def _take_tokens(sequence: Sequence, index: int, result: StepResult, delivery: Delivery) -> None:
+def _what_the_step_was_about(batch: Batch) -> StallCause:
+    beside_prompts = any(len(row.tokens) > 1 or not row.sample for row in batch.rows)
+    return "prefill" if beside_prompts else "compute"
+
+
+def _take_tokens(
+    sequence: Sequence, index: int, result: StepResult, delivery: Delivery
+) -> list[int]:
+    """The tokens of a row up to its stop, entered into the delivery."""
     tokens = list(result.tokens[index])
     assert tokens, f"row {sequence.request_id!r} wanted a token and got none"
     kept, finish_reason = _until_stop(sequence, tokens)
@@ -105,6 +113,7 @@ def _take_tokens(sequence: Sequence, index: int, result: StepResult, delivery: D
     delivery.token_ids.append(kept)
     if finish_reason is not None:
         delivery.ended.append((sequence, finish_reason))
+    return kept
 
 
 def _until_stop(sequence: Sequence, tokens: list[int]) -> tuple[list[int], FinishReason | None]:
@@ -117,13 +126,3 @@ def _until_stop(sequence: Sequence, tokens: list[int]) -> tuple[list[int], Finis
     if len(tokens) >= room:
         return tokens[:room], "length"
     return tokens, None
-
-
-def _deliver(
-    delivery: Delivery, running: dict[RequestId, Sequence], now_s: float, step: int
-) -> None:
-    cause: StallCause = "prefill" if delivery.ledger.prefill_tokens else "compute"
-    for name, tokens in zip(delivery.request_ids, delivery.token_ids, strict=True):
-        sequence = running[name]
-        skipped = sequence.last_scheduled_step < step - 1
-        sequence.append(tokens, now_s, "token_budget" if skipped else cause)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from engines.loop.executors.cost_model import StepCost
@@ -119,7 +121,7 @@ def test_decodes_beyond_the_budget_rotate(lab, request_of, answer_of):
     assert max(row.executed for row in run.rows) <= 4
     assert run.tokens() == {r.request_id: answer_of(r) for r in requests}
     for times in run.times().values():
-        gaps = [b - a for a, b in zip(times, times[1:], strict=False)]
+        gaps = [b - a for a, b in pairwise(times)]
         assert max(gaps) <= 2
 
 
@@ -128,7 +130,7 @@ def test_running_decode_gets_a_token_every_step_beside_long_prompts(lab, request
     prompts = [request_of(f"p{i}", 320, 2, scheduled_s=5.5) for i in range(5)]
     run = lab(chunked(budget=32)).play([decode, *prompts])
     times = run.times()["d"]
-    assert all(b - a == 1 for a, b in zip(times, times[1:], strict=False))
+    assert all(b - a == 1 for a, b in pairwise(times))
     # 31 prompt tokens a step beside the decode: ceil(320 / 31) = 11 steps
     assert run.times()["p0"][0] == 6 + 11
 

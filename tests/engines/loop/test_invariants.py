@@ -1,0 +1,281 @@
+"""Properties of every run: random requests, tiny pools, several block sizes, a hashing model.
+
+A watcher stands between the loop and the policy and checks each decision against the rules that
+the policy has to keep; the executor's side checks each batch; the recording is checked at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engines.api import END, Request
+from engines.loop.executors.cost_model import StepCost
+from engines.loop.executors.hashing import HashingExecutor
+from engines.loop.policies.chunked import ChunkedPolicy
+from engines.loop.policies.static import StaticPolicy
+from engines.loop.policies.window import WindowPolicy
+
+BLOCK_SIZES = (1, 2, 3, 4, 5, 16)
+
+
+@dataclass
+class Watcher:
+    """Delegates to a policy and checks what it decides, as the loop will see it."""
+
+    policy: object
+    mark: dict[str, int] = field(default_factory=dict)
+    prompt_len: dict[str, int] = field(default_factory=dict)
+    preemptions: int = 0
+
+    @property
+    def name(self):
+        return self.policy.name
+
+    @property
+    def limits(self):
+        return self.policy.limits
+
+    def initial_state(self):
+        return self.policy.initial_state()
+
+    def plan(self, view, state):
+        before = [s.request_id for s in view.running]
+        plan, after = self.policy.plan(view, state)
+        again, _ = self.policy.plan(view, state)
+        assert again == plan, "the policy is not a pure function"
+        assert [s.request_id for s in view.running] == before
+        if plan.wait_until is None:
+            self._check(view, plan)
+        return plan, after
+
+    def _check(self, view, plan):
+        waiting = list(view.waiting)
+        assert [s.arrival_index for s in waiting] == sorted(s.arrival_index for s in waiting)
+        for s in [*view.running, *waiting]:
+            assert self.prompt_len.setdefault(s.request_id, s.prompt_len) == s.prompt_len
+        assert list(plan.admit) == [s.request_id for s in waiting[: len(plan.admit)]], (
+            "queue jumped"
+        )
+        residents = len(view.running) - len(plan.preempt) + len(plan.admit)
+        assert residents <= self.limits.max_num_seqs
+        assert all(n >= 1 for n in plan.work.values())
+        assert not plan.preempt.keys() & plan.work.keys()
+        if not view.running and waiting:
+            assert plan.admit, "idle although somebody could run"
+        self._check_preemptions(view, plan)
+        if isinstance(self.policy, ChunkedPolicy):
+            self._check_chunked(view, plan, waiting)
+
+    def _check_preemptions(self, view, plan):
+        trial = view.trial()
+        by_id = {s.request_id: s for s in view.running}
+        for name in plan.preempt:
+            sequence = by_id[name]
+            self.preemptions += 1
+            assert sequence.high_water > self.mark.get(name, -1), "preempted without an advance"
+            self.mark[name] = sequence.high_water
+            free = trial.free_blocks
+            trial.release(sequence)
+            assert trial.free_blocks > free
+
+    def _check_chunked(self, view, plan, waiting):
+        policy = self.policy
+        spent = sum(plan.work.values())
+        assert spent <= policy.max_num_batched_tokens
+        left = policy.max_num_batched_tokens - spent
+        stay = [s for s in view.running if s.request_id not in plan.preempt]
+        decodes = [s for s in stay if s.num_remaining == 1]
+        if len(decodes) <= policy.max_num_batched_tokens:
+            assert all(s.request_id in plan.work for s in decodes), "a decode was left out"
+        if not policy.enable_chunked_prefill:
+            return
+        share = policy.long_prefill_token_threshold or math.inf
+        if left:
+            for s in stay:
+                assert plan.work.get(s.request_id) in (s.num_remaining, share)
+        behind = waiting[len(plan.admit) :]
+        slots = policy.max_num_seqs - len(view.running) - len(plan.admit)
+        if left and slots > 0 and behind and not plan.preempt:
+            assert not self._would_fit(view, plan, behind[0]), "room was left unused"
+
+    def _would_fit(self, view, plan, sequence):
+        trial = view.trial()
+        by_id = {s.request_id: s for s in [*view.running, *view.waiting]}
+        for name, reserve in plan.admit.items():
+            assert trial.admit(by_id[name], reserve) is not None
+        for name, n in plan.work.items():
+            assert trial.grow(by_id[name], n)
+        return trial.admit(sequence, sequence.num_known) is not None
+
+
+class CheckedExecutor(HashingExecutor):
+    """Checks that every batch is covered by blocks of its own, and counts positions itself."""
+
+    def __init__(self, num_blocks, block_size):
+        super().__init__(num_blocks, block_size)
+        self.positions = 0
+
+    def submit(self, batch):
+        owners = {}
+        for row in batch.rows:
+            need = -(-(row.start + len(row.tokens)) // self._block_size)
+            assert len(row.block_table) >= need, "the row's positions have no block"
+            for block in row.block_table:
+                assert owners.setdefault(block, row.request_id) == row.request_id
+            self.positions += len(row.tokens)
+        self.positions += sum(row.num_tokens for row in batch.padding)
+        return super().submit(batch)
+
+
+class LeavingSource:
+    """Hands requests out by schedule; clients leave at given times, known to the engine or not."""
+
+    def __init__(self, requests, leaves, clock):
+        self._requests = sorted(requests, key=lambda r: r.scheduled_s)
+        self._leaves = sorted(leaves.items(), key=lambda item: item[1])
+        self._clock = clock
+
+    def take(self, now_s, limit):
+        taken = [r for r in self._requests if r.scheduled_s <= now_s]
+        self._requests = self._requests[len(taken) :]
+        return taken
+
+    def next_due(self):
+        return self._requests[0].scheduled_s if self._requests else END
+
+    def cancelled(self):
+        now_s = self._clock.now()
+        gone = tuple(name for name, at_s in self._leaves if at_s <= now_s)
+        self._leaves = [(name, at_s) for name, at_s in self._leaves if at_s > now_s]
+        return gone
+
+    def wait(self, until_s):
+        due = self.next_due()
+        self._clock.sleep_until(min(until_s, due) if due != END else until_s)
+
+
+policies = st.one_of(
+    st.builds(
+        ChunkedPolicy,
+        max_num_seqs=st.integers(1, 6),
+        max_num_batched_tokens=st.integers(1, 40),
+        long_prefill_token_threshold=st.sampled_from([0, 0, 3]),
+    ),
+    st.builds(
+        ChunkedPolicy,
+        max_num_seqs=st.integers(1, 6),
+        max_num_batched_tokens=st.integers(20, 60),
+        enable_chunked_prefill=st.just(False),
+    ),
+    st.builds(StaticPolicy, max_num_seqs=st.integers(1, 5)),
+    st.builds(
+        WindowPolicy, max_num_seqs=st.integers(1, 5), max_delay_s=st.sampled_from([0.0, 0.7, 5.0])
+    ),
+)
+shapes = st.lists(
+    st.tuples(st.integers(1, 24), st.integers(1, 16), st.sampled_from([0.0, 0.0, 1.0, 3.5, 9.0])),
+    min_size=1,
+    max_size=10,
+)
+
+
+def requests_from(shapes):
+    return [
+        Request(f"r{i}", tuple((i * 7 + j) % 4096 for j in range(prompt)), answer, arrival)
+        for i, (prompt, answer, arrival) in enumerate(shapes)
+    ]
+
+
+def could_run(request, policy, block_size, num_blocks):
+    total = len(request.prompt_token_ids) + request.max_tokens
+    fits_policy = policy.limits.max_request_len is None or total <= policy.limits.max_request_len
+    return -(-(total - 1) // block_size) <= num_blocks and fits_policy
+
+
+@settings(max_examples=250, deadline=None)
+@given(
+    policy=policies,
+    shapes=shapes,
+    block_size=st.sampled_from(BLOCK_SIZES),
+    tokens=st.integers(16, 120),
+    leaves=st.dictionaries(st.integers(0, 9), st.floats(0, 20), max_size=3),
+)
+def test_every_run_keeps_the_invariants(lab, answer_of, policy, shapes, block_size, tokens, leaves):
+    num_blocks = -(-tokens // block_size)
+    requests = requests_from(shapes)
+    watcher = Watcher(policy)
+    executor = CheckedExecutor(num_blocks, block_size)
+    world = lab(
+        watcher,
+        num_blocks=num_blocks,
+        block_size=block_size,
+        cost=StepCost(0.1, 0.01, 0.001),
+        executor=executor,
+    )
+    leaves = {f"r{i}": at_s for i, at_s in leaves.items()}
+    run = world.run(LeavingSource(requests, leaves, world.clock))
+    check_outcomes(run, requests, policy, block_size, num_blocks, leaves, answer_of)
+    check_ledger(run, requests, executor, watcher)
+    assert world.cache.free_blocks == num_blocks
+    assert world.cache.tables == {}
+
+
+def check_outcomes(run, requests, policy, block_size, num_blocks, leaves, answer_of):
+    assert run.finish_count == len(requests), "a request ended twice or never"
+    tokens, times, ends = run.tokens(), run.times(), run.end_s()
+    for request in requests:
+        name, finish = request.request_id, run.finishes[request.request_id]
+        got, whole = tokens.get(name, []), answer_of(request)
+        if not could_run(request, policy, block_size, num_blocks):
+            assert (finish.status, got) == ("rejected", [])
+            continue
+        assert finish.status == "ok" or (finish.status == "cancelled" and name in leaves)
+        assert got == (whole if finish.status == "ok" else whole[: len(got)])
+        stats = finish.stats
+        total = stats.queue_s + stats.prefill_s + stats.decode_s + stats.preempted_s
+        assert total == pytest.approx(ends[name] - request.scheduled_s, abs=1e-9)
+        if got:
+            first_s = times[name][0]
+            assert first_s >= request.scheduled_s + stats.queue_s
+            assert times[name] == sorted(times[name])
+
+
+def check_ledger(run, requests, executor, watcher):
+    rows = run.rows
+    assert [row.step for row in rows] == list(range(len(rows)))
+    assert sum(row.executed for row in rows) == executor.positions
+    for row in rows:
+        assert row.executed == row.prefill_tokens + row.decode_tokens + row.padding
+        assert row.blocks_used + row.blocks_free + row.blocks_cached > 0
+        assert row.tokens_held <= row.tokens_reserved
+    finishes = run.finishes.values()
+    assert sum(row.prompt for row in rows) == sum(f.stats.first_time_prompt for f in finishes)
+    assert sum(row.output for row in rows) == sum(f.stats.first_time_output for f in finishes)
+    for request in requests:
+        finish = run.finishes[request.request_id]
+        if finish.status == "ok":
+            assert finish.stats.first_time_prompt == len(request.prompt_token_ids)
+            assert finish.stats.first_time_output == request.max_tokens - 1
+    assert sum(row.preemptions for row in rows) == watcher.preemptions
+    assert sum(f.stats.num_preemptions or 0 for f in finishes) == watcher.preemptions
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shapes=st.lists(st.tuples(st.integers(1, 12), st.integers(6, 16), st.just(0.0)), min_size=3),
+    block_size=st.sampled_from(BLOCK_SIZES),
+    budget=st.integers(2, 30),
+)
+def test_output_does_not_depend_on_memory_or_budget(lab, answer_of, shapes, block_size, budget):
+    requests = requests_from(shapes)
+    longest = max(len(r.prompt_token_ids) + r.max_tokens for r in requests)
+    num_blocks = -(-longest // block_size)  # room for hardly more than one
+    run = lab(ChunkedPolicy(8, budget), num_blocks=num_blocks, block_size=block_size).play(requests)
+    assert run.tokens() == {r.request_id: answer_of(r) for r in requests}
+    allowed = sum(r.max_tokens for r in requests)
+    assert sum(row.preemptions for row in run.rows) <= allowed, "more preemptions than progress"
