@@ -1,0 +1,179 @@
+"""Runs one cell in a worker: reset, warm-up, a quiet moment, then the measured run.
+
+Writes records through the recorder and reports snapshots; computes no metric and knows no pipe.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from engines.api import Clock, Engine, EngineInfo, Request, RequestSource, Sink, StepEvents
+from engines.clock import WallClock
+from harness.machine_watch import CollectorWatch, MachineSample, between, sample
+from harness.records import CellRecorder, CellTrailer, RecordedSource
+from harness.worker_protocol import CellDone, Progress, RunCell
+from workloads.sources import ClosedLoopSource, make_source
+from workloads.workload import Load
+
+REPORT_EVERY_S: Final = 0.25
+_ALL_AT_ONCE: Final = Load(name="warm-up", request_rate=float("inf"), max_concurrency=None)
+
+
+class NullSink:
+    """Takes what a warm-up gives and forgets it."""
+
+    def emit(self, events: StepEvents) -> None:
+        pass
+
+
+class Tee:
+    """One emission, many listeners, in order."""
+
+    def __init__(self, *sinks: Sink) -> None:
+        self._sinks = sinks
+
+    def emit(self, events: StepEvents) -> None:
+        for sink in self._sinks:
+            sink.emit(events)
+
+
+class CellRun:
+    """One cell on a built engine. `stopped` says whether its end was asked for."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        command: RunCell,
+        *,
+        spec: str,
+        info: EngineInfo,
+        parent_pid: int,
+        stopped: Callable[[], bool],
+        report: Callable[[Progress], None],
+    ) -> None:
+        self._engine = engine
+        self._command = command
+        self._parent_pid = parent_pid
+        self._stopped = stopped
+        self._report = report
+        self._clock = WallClock()
+        self._recorder = CellRecorder(
+            command.folder,
+            command.key,
+            command.requests,
+            spec=spec,
+            info=info,
+            clock=self._clock,
+            save_outputs=command.save_outputs,
+        )
+        self._measuring = threading.Event()
+
+    def run(self) -> CellDone:
+        """Raises whatever the engine raises, after the record says so."""
+        with self._reporting():
+            try:
+                self._warm_up()
+                trailer = self._measure()
+            except Exception as error:
+                self._recorder.close(self._broken(error))
+                raise
+        self._recorder.close(trailer)
+        return CellDone(self._command.key, trailer.interrupted, self._recorder.snapshot())
+
+    def _warm_up(self) -> None:
+        self._engine.reset()
+        if self._command.warmup and not self._stopped():
+            source, sink = _wire(self._command.warmup, _ALL_AT_ONCE, self._clock, NullSink())
+            self._engine.run(source, sink, self._clock)
+            self._engine.reset()
+
+    def _measure(self) -> CellTrailer:
+        """The run itself; nothing else happens between `restart` and the engine's return."""
+        inner, sink = _wire(self._command.requests, self._command.load, self._clock, self._recorder)
+        source = RecordedSource(inner, self._recorder)
+        with _quiet_collector() as collector:
+            before = sample(self._parent_pid)
+            self._clock.restart()
+            self._measuring.set()
+            if not self._stopped():
+                self._engine.run(source, sink, self._clock)
+            end_s = self._clock.now()
+            after = sample(self._parent_pid)
+        return self._trailer(end_s, collector.pauses_s, before, after)
+
+    def _trailer(
+        self,
+        end_s: float,
+        pauses_s: Sequence[float],
+        before: MachineSample,
+        after: MachineSample,
+    ) -> CellTrailer:
+        disturbance = between(before, after, os.cpu_count() or 1)
+        return CellTrailer(
+            end_s=end_s,
+            interrupted=self._stopped(),
+            warmup_requests=len(self._command.warmup),
+            others_cpu_share=disturbance.others_cpu,
+            clock_drift_s=disturbance.clock_drift_s,
+            gc_pauses=len(pauses_s),
+            gc_pause_s=sum(pauses_s),
+        )
+
+    def _broken(self, error: Exception) -> CellTrailer:
+        return CellTrailer(
+            end_s=self._clock.now(),
+            warmup_requests=len(self._command.warmup),
+            error=error_text(error),
+        )
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Snapshots from a thread of their own, which also repeats a stop that came too early."""
+        ended = threading.Event()
+
+        def report() -> None:
+            while not ended.wait(REPORT_EVERY_S):
+                if self._stopped():
+                    self._engine.stop()
+                warm = self._measuring.is_set()
+                snapshot = self._recorder.snapshot() if warm else None
+                self._report(Progress(self._command.key, snapshot))
+
+        reporter = threading.Thread(target=report, name="reporter", daemon=True)
+        reporter.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            reporter.join()
+
+
+def error_text(error: BaseException) -> str:
+    """One line for an exception of any kind."""
+    first = (str(error).strip() or "no message").splitlines()[0]
+    return f"{type(error).__name__}: {first}"
+
+
+def _wire(
+    requests: tuple[Request, ...], load: Load, clock: Clock, sink: Sink
+) -> tuple[RequestSource, Sink]:
+    """A source for the load; a closed loop also listens, so that completions free its slots."""
+    source = make_source(requests, clock, load)
+    return source, (Tee(sink, source) if isinstance(source, ClosedLoopSource) else sink)
+
+
+@contextmanager
+def _quiet_collector() -> Iterator[CollectorWatch]:
+    """What exists is collected and then frozen, so that pauses in the run are its own."""
+    gc.collect()
+    gc.freeze()
+    try:
+        with CollectorWatch() as watch:
+            yield watch
+    finally:
+        gc.unfreeze()

@@ -1,0 +1,28 @@
+"""Finishes the raw file of a worker that was killed, which could not do it itself.
+
+Changes nothing that was written whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from harness.records.encoding import encode_line
+from harness.records.reader import read_raw_cell
+from harness.records.schema import RAW_FOLDER, CellKey, CellTrailer
+
+
+def record_death(folder: Path, key: CellKey, error: str) -> None:
+    """Cuts a half-written last line off and adds a trailer that says how the engine ended.
+
+    A cell that never wrote its first line, or has its trailer already, is left as it is.
+    """
+    path = folder / RAW_FOLDER / key.file_name
+    record = read_raw_cell(path) if path.is_file() else None
+    if record is None or record.trailer is not None:
+        return
+    whole, newline, _ = path.read_bytes().rpartition(b"\n")
+    trailer = CellTrailer(record.end_s, error=error)
+    last = encode_line({"end": asdict(trailer)}) + "\n"
+    path.write_bytes(whole + newline + last.encode())

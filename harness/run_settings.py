@@ -1,0 +1,85 @@
+"""What a run was: everything that was asked for and everything that was found out, as JSON.
+
+Pure: from the configuration, the drawn workload and what the engines say of themselves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+from engines.api import EngineInfo, JsonValue
+from engines.registry import EngineSpec
+from harness.config import RunConfig
+from harness.fleet import EngineFailure
+from workloads.workload import Load, Workload
+
+
+def describe_request(config: RunConfig) -> dict[str, JsonValue]:
+    """What is known before any model is loaded."""
+    return {
+        "goodput": config.goodput,
+        "model": config.context.model,
+        "device": config.context.device,
+        "dtype": config.context.dtype,
+        "threads": config.context.threads,
+        "kv_memory": config.context.kv_memory,
+        "max_model_len": config.context.max_model_len,
+        "seed": config.seed,
+        "num_warmups": config.num_warmups,
+        "repeats": config.repeats,
+        "budget_s": config.budget_s,
+        "order": "random" if config.shuffled else "fixed",
+        "ignore_eos": config.ignore_eos,
+        "save_outputs": config.save_outputs,
+    }
+
+
+def describe_workload(workload: Workload) -> JsonValue:
+    return {
+        "name": workload.name,
+        "seed": workload.seed,
+        "hash": workload.hash,
+        "settings": dict(workload.settings),
+        "clipped": dict(workload.clipped),
+    }
+
+
+def describe_engines(specs: Iterable[EngineSpec], infos: Mapping[str, EngineInfo]) -> JsonValue:
+    """Every engine by label: how it was asked for and the settings in force."""
+    described: dict[str, JsonValue] = {}
+    for spec in specs:
+        info = infos.get(spec.label)
+        described[spec.label] = {
+            "spec": spec.text,
+            "settings": dict(info.settings if info else spec.settings),
+            "slots": info.slots if info else None,
+            "kv_tokens": info.kv_tokens if info else None,
+            "max_model_len": info.max_model_len if info else None,
+            "notes": list(info.notes) if info else [],
+        }
+    return described
+
+
+def describe_model(infos: Mapping[str, EngineInfo]) -> JsonValue:
+    """The model as the first engine that has one loaded it."""
+    models = [info.model for info in infos.values() if info.model is not None]
+    return cast(JsonValue, dataclasses.asdict(models[0])) if models else None
+
+
+def describe_loads(loads: Iterable[Load]) -> JsonValue:
+    """The loads that were played, at the rates that they had."""
+    return [
+        {
+            "name": load.name,
+            "request_rate": "inf" if load.request_rate == math.inf else load.request_rate,
+            "max_concurrency": load.max_concurrency,
+        }
+        for load in loads
+    ]
+
+
+def describe_failures(failures: Iterable[EngineFailure]) -> JsonValue:
+    return [dataclasses.asdict(failure) for failure in failures]

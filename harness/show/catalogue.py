@@ -1,0 +1,73 @@
+"""The lists that the command line prints: engines and workloads, as plain lines. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from engines.api import JsonValue
+from engines.registry import EngineEntry, Setting
+
+if TYPE_CHECKING:
+    from workloads.listing import Description
+
+_WIDTH: Final = 100
+
+
+def engine_lines(entry: EngineEntry) -> list[str]:
+    """An engine's name and meaning, then its settings; those that its name fixes are marked."""
+    lines = [entry.name, *wrapped(entry.summary, 2)]
+    for setting in entry.settings:
+        lines += _setting_lines(setting, entry)
+    return [*lines, ""]
+
+
+def workload_lines(workload: Description) -> list[str]:
+    """A preset in words, then the quantiles of its lengths, in tokens."""
+    lines = [workload.name, *wrapped(workload.description, 2)]
+    lines += wrapped(f"from: {workload.source}", 2) if workload.source else []
+    lines.append(f"  {workload.num_prompts} requests; loads: {', '.join(workload.loads)}")
+    if workload.classes:
+        lines += wrapped(f"classes: {', '.join(workload.classes)}", 2)
+    rows: list[tuple[str, ...]] = [("tokens", "mean", "p50", "p95", "p99", "max")]
+    for name, summary in (("prompt", workload.prompt), ("answer", workload.output)):
+        if summary is not None:
+            values = (summary.mean, summary.p50, summary.p95, summary.p99, summary.max)
+            rows.append((name, *(f"{value:.0f}" for value in values)))
+    return [*lines, *(f"    {line}" for line in columns(rows)), ""]
+
+
+def value_text(value: JsonValue) -> str:
+    """A setting's value as it is typed."""
+    if value is None:
+        return "auto"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def wrapped(text: str, indent: int) -> list[str]:
+    margin = " " * indent
+    return textwrap.wrap(text, _WIDTH, initial_indent=margin, subsequent_indent=margin)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells in columns: the first to the left, numbers to the right, nothing cut."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        first, *rest = (cell for cell in row)
+        cells = [first.ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _setting_lines(setting: Setting, entry: EngineEntry) -> list[str]:
+    if setting.name in entry.preset:
+        return [f"    {setting.name}={value_text(entry.preset[setting.name])} (fixed)"]
+    return [
+        f"    {setting.name}={value_text(setting.default)}",
+        *wrapped(setting.help, 8),
+    ]

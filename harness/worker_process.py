@@ -1,0 +1,139 @@
+"""The parent's handle on a worker: starts it, talks to it, and makes sure that it goes.
+
+Decides nothing about the experiment. A worker that dies becomes a `Failed` answer with its exit
+and the last lines of its log, never an exception.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from multiprocessing import connection, resource_tracker
+from pathlib import Path
+from typing import Final, cast
+
+from harness.worker_main import serve
+from harness.worker_protocol import Answer, Close, Command, Failed, Progress
+
+_LOG_LINES: Final = 3
+_LOG_BYTES: Final = 4096
+CLOSE_WITHIN_S: Final = 5.0
+
+
+class WorkerProcess:
+    """One spawned worker. After `Failed` by death it is `dead` and takes no more commands."""
+
+    def __init__(self, label: str, log: Path, threads: int | None) -> None:
+        self.label = label
+        self.log = log
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(
+            target=serve,
+            args=(theirs, log, threads, os.getpid()),
+            name=f"cbbench worker {label}",
+            daemon=True,
+        )
+        self.dead = False
+        with _interrupts_held_back():
+            self._process.start()
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        return cast(int, self._process.pid)
+
+    @property
+    def waitable(self) -> connection.Connection:
+        """For `multiprocessing.connection.wait`: ready when a message or the end has come."""
+        return self._connection
+
+    def send(self, command: Command) -> None:
+        """Never raises for a worker that is gone: its death is told by `receive`."""
+        try:
+            self._connection.send(command)
+        except OSError:
+            return
+
+    def receive(self) -> Answer | Progress:
+        """The next message; blocks unless `waitable` is ready."""
+        try:
+            return cast("Answer | Progress", self._connection.recv())
+        except (EOFError, OSError):
+            self._bury(patience_s=1.0)
+            how = _how_it_ended(self._process.exitcode)
+            return Failed("crash", f"the worker process {how}{_last_words(self.log)}")
+
+    def dismiss(self) -> None:
+        """Asks it to leave and does not wait."""
+        if not self.dead:
+            self.send(Close())
+
+    def close(self) -> None:
+        """After `dismiss`: waits a bounded time, then ends it and all that it started."""
+        if not self.dead:
+            self._bury(patience_s=CLOSE_WITHIN_S)
+
+    def kill(self) -> None:
+        """Ends it and all that it started at once. Again: no effect."""
+        if not self.dead:
+            self._bury(patience_s=0.0)
+
+    def _bury(self, patience_s: float) -> None:
+        """Its process group is ended before it is reaped: until then the id stays its own."""
+        self.dead = True
+        connection.wait([self._process.sentinel], patience_s)
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):  # it had no session of its own yet
+            self._process.kill()
+        self._process.join()
+        self._connection.close()
+
+
+def wait_any(workers: Iterable[WorkerProcess], timeout_s: float) -> list[WorkerProcess]:
+    """Those of `workers` that have something to receive, after at most `timeout_s`."""
+    by_waitable = {worker.waitable: worker for worker in workers}
+    ready = connection.wait(list(by_waitable), timeout_s)
+    return [by_waitable[cast(connection.Connection, waitable)] for waitable in ready]
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """A child inherits the blocked signals, so Ctrl-C cannot end it before it ignores them.
+
+    The resource tracker is started first, since starting it would lift the block.
+    """
+    resource_tracker.ensure_running()
+    held = {signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _how_it_ended(exit_code: int | None) -> str:
+    if exit_code is None or exit_code >= 0:
+        return f"ended early with exit code {exit_code}"
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = str(-exit_code)
+    memory = ", as the system does when memory runs out" if name == "SIGKILL" else ""
+    return f"was ended by signal {name}{memory}"
+
+
+def _last_words(log: Path) -> str:
+    """The last lines of a worker's log, for the sentence about its end."""
+    try:
+        with log.open("rb") as handle:
+            handle.seek(max(0, log.stat().st_size - _LOG_BYTES))
+            text = handle.read().decode(errors="replace")
+    except OSError:
+        return ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()][-_LOG_LINES:]
+    return f"; its last words: {' / '.join(lines)}" if lines else ""

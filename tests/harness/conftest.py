@@ -1,0 +1,135 @@
+"""A player: events on a fake clock, through a real recorder, read back as a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engines.api import EngineInfo, Finish, Request, RequestStats, Status, StepEvents, StepRow
+from engines.clock import VirtualClock
+from harness.records import CellKey, CellRecord, CellRecorder, CellTrailer, read_cells
+
+TRAILER = CellTrailer(end_s=0.0, warmup_requests=1)
+
+
+class Player:
+    """Makes requests, events and whole cells in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def request(
+        self,
+        name: str,
+        *,
+        at: float = 0.0,
+        prompt: int = 2,
+        out: int | None = 3,
+        label: str = "",
+        ignore_eos: bool = True,
+    ) -> Request:
+        return Request(
+            request_id=name,
+            prompt_token_ids=tuple(range(prompt)),
+            max_tokens=out,
+            scheduled_s=at,
+            request_class=label,
+            ignore_eos=ignore_eos,
+        )
+
+    def tokens(self, time_s: float, counts: Mapping[str, int]) -> StepEvents:
+        """`counts[name]` tokens for each request at one instant."""
+        ids = [tuple(range(100, 100 + n)) for n in counts.values()]
+        return StepEvents(time_s, tuple(counts), tuple(ids))
+
+    def end(
+        self,
+        time_s: float,
+        name: str,
+        status: Status = "ok",
+        reason: str = "",
+        stats: RequestStats | None = None,
+    ) -> StepEvents:
+        finish_reason = "length" if status == "ok" else None
+        finish = Finish(name, status, finish_reason, reason, stats or RequestStats())
+        return StepEvents(time_s, finished=(finish,))
+
+    def answer(self, name: str, times_s: Sequence[float], stats: RequestStats | None = None):
+        """One token at each time, then an ok end."""
+        return [
+            *(self.tokens(time_s, {name: 1}) for time_s in times_s),
+            self.end(times_s[-1], name, stats=stats),
+        ]
+
+    def step(self, number: int, start_s: float, end_s: float, **values: int) -> StepRow:
+        row = StepRow(
+            step=number,
+            start_s=start_s,
+            end_s=end_s,
+            compute_s=end_s - start_s,
+            schedule_s=0.0,
+            pack_s=0.0,
+            copy_s=0.0,
+            num_running=1,
+            num_waiting=0,
+            slots=4,
+            useful_rows=1,
+            prefill_tokens=0,
+            decode_tokens=0,
+            prompt=0,
+            output=0,
+        )
+        return replace(row, **values)
+
+    def info(
+        self, name: str = "fake", settings: Mapping[str, object] | None = None, **values: int
+    ) -> EngineInfo:
+        base = EngineInfo(name=name, settings=settings or {}, max_model_len=4096, slots=4)
+        return replace(base, **values)
+
+    def record(
+        self,
+        requests: Sequence[Request],
+        events: Sequence[StepEvents],
+        *,
+        engine: str = "fake",
+        load: str = "load",
+        number: int = 1,
+        info: EngineInfo | None = None,
+        trailer: CellTrailer | None = TRAILER,
+        save_outputs: bool = False,
+    ) -> None:
+        """Plays one cell into the folder."""
+        clock = VirtualClock()
+        recorder = CellRecorder(
+            self.folder,
+            CellKey(engine, load, number),
+            requests,
+            spec=engine,
+            info=info or self.info(),
+            clock=clock,
+            save_outputs=save_outputs,
+        )
+        for event in sorted(events, key=lambda event: event.time_s):
+            clock.sleep_until(event.time_s)
+            recorder.emit(event)
+        recorder.close(trailer)
+
+    def cell(
+        self,
+        requests: Sequence[Request],
+        events: Sequence[StepEvents],
+        trailer: CellTrailer | None = TRAILER,
+    ) -> CellRecord:
+        """Plays one cell and reads it back."""
+        self.record(requests, events, trailer=trailer)
+        (cell,) = read_cells(self.folder)
+        return cell
+
+
+@pytest.fixture
+def player(tmp_path: Path) -> Player:
+    return Player(tmp_path)

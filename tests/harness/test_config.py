@@ -1,0 +1,103 @@
+"""Options of `cbbench run` are read, or refused in a sentence that names them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engines.api import CbbenchError
+from engines.registry import EngineEntry
+from harness.config import DEFAULT_BUDGET_S, RunConfig, RunOptions, read_options, settings_text
+
+INSTALLED = {
+    name: EngineEntry(name=name, summary="", settings=(), builder="nowhere:build", preset={})
+    for name in ("one", "two")
+}
+PLAIN = RunOptions(engines="one,two", workload="uniform")
+
+
+def read(**changes: Any) -> RunConfig:
+    return read_options(replace(PLAIN, **changes), INSTALLED)
+
+
+def test_defaults() -> None:
+    config = read()
+    assert [spec.label for spec in config.engines] == ["one", "two"]
+    assert config.budget_s == DEFAULT_BUDGET_S
+    assert config.request_rate is None
+    assert config.context.kv_memory == 512 * 2**20
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "threads",
+        "max_model_len",
+        "num_prompts",
+        "max_concurrency",
+        "input_len",
+        "output_len",
+        "repeats",
+    ],
+)
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "1e999", "1.5", "abc", "", "inf"])
+def test_counts_take_whole_numbers_from_one(option: str, value: str) -> None:
+    with pytest.raises(CbbenchError, match=f"--{option.replace('_', '-')} is .*; expected a whole"):
+        read(**{option: value})
+
+
+@pytest.mark.parametrize("option", ["request_rate", "burstiness", "trace_scale", "budget"])
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "1e999", "-inf", "abc", ""])
+def test_rates_and_times_take_positive_numbers(option: str, value: str) -> None:
+    with pytest.raises(CbbenchError, match=f"--{option.replace('_', '-')} is .*; expected a"):
+        read(**{option: value})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("range_ratio", "1"),
+        ("range_ratio", "-0.1"),
+        ("range_ratio", "nan"),
+        ("seed", "-1"),
+        ("num_warmups", "-1"),
+        ("kv_memory", "0"),
+        ("kv_memory", "1e999"),
+        ("device", "gpu"),
+        ("dtype", "fp32"),
+        ("order", "alphabetical"),
+        ("budget", "5 parsecs"),
+        ("trace_scale", "inf"),
+    ],
+)
+def test_other_nonsense_is_refused(option: str, value: str) -> None:
+    with pytest.raises(CbbenchError, match=f"--{option.replace('_', '-')} is .*; expected"):
+        read(**{option: value})
+
+
+def test_infinite_rate_is_said_in_letters() -> None:
+    assert read(request_rate="inf").request_rate == math.inf
+    assert read(burstiness="inf").burstiness == math.inf
+
+
+@pytest.mark.parametrize(("text", "expected"), [("110s", 110.0), ("2m", 120.0), ("90", 90.0)])
+def test_budget_takes_units(text: str, expected: float) -> None:
+    assert read(budget=text).budget_s == expected
+
+
+def test_repeats_alone_lift_the_default_budget() -> None:
+    assert read(repeats="3").budget_s is None
+    assert read(repeats="3", budget="60s").budget_s == 60.0
+
+
+def test_unknown_engine_is_told_with_those_installed() -> None:
+    with pytest.raises(CbbenchError, match=r"unknown engine 'thre'.*one, two"):
+        read(engines="one,thre")
+
+
+def test_short_hash_depends_on_settings_and_not_on_where_results_go() -> None:
+    assert settings_text(read(out="a")) == settings_text(read(out="b", json="-"))
+    assert settings_text(read(seed="1")) != settings_text(read(seed="2"))
