@@ -44,10 +44,11 @@ def open_workload(spec: str, *, trace_format: str = DEFAULT_TRACE_FORMAT) -> Wor
     kind, colon, rest = spec.partition(":")
     if colon and kind in ("trace", "jsonl") and not rest:
         raise CbbenchError(f"workload {spec!r} names no file; expected {kind}:PATH")
+    path = Path(rest).expanduser()  # no shell expands the ~ of trace:~/conv.csv
     if colon and kind == "trace":
-        return WorkloadConfig(spec, read_trace(Path(rest), trace_format))
+        return WorkloadConfig(spec, read_trace(path, trace_format))
     if colon and kind == "jsonl":
-        return WorkloadConfig(spec, TextPrompts(Path(rest), read_prompts(Path(rest))))
+        return WorkloadConfig(spec, TextPrompts(path, read_prompts(path)))
     if spec.endswith(".toml"):
         return WorkloadConfig(spec, read_preset(Path(spec)))
     return WorkloadConfig(spec, load_preset(spec))

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import heapq
 import math
-import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
 
 from engines.api import (
     BLOCKED,
@@ -26,67 +24,7 @@ from engines.api import (
     StepEvents,
 )
 from workloads.loads import Load
-
-
-@runtime_checkable
-class _Movable(Protocol):
-    """A clock that stands still until it is moved; waiting on it moves it."""
-
-    def advance(self, duration_s: float) -> None: ...
-
-
-class _Waiter:
-    """Waits on either clock: a wall clock's wait can be cut short, a virtual clock is moved.
-
-    News (an arrival, a finish) ends a wait once and is forgotten when `take` has seen it. A wake
-    is only forgotten by a wait, so that a stop cannot be lost between a check and the wait.
-    """
-
-    def __init__(self, clock: Clock, *, fed_by_threads: bool = False) -> None:
-        self.lock = threading.Condition()
-        self._clock = clock
-        self._fed_by_threads = fed_by_threads
-        self._has_news = False
-        self._woken = False
-
-    def tell(self) -> None:
-        with self.lock:
-            self._has_news = True
-            self.lock.notify_all()
-
-    def seen(self) -> None:
-        self._has_news = False
-
-    def wake(self) -> None:
-        with self.lock:
-            self._woken = True
-            self.lock.notify_all()
-
-    def wait_until(self, time_s: float) -> None:
-        """Raises `RuntimeError` for a wait on a virtual clock that nothing can ever end."""
-        with self.lock:
-            if isinstance(self._clock, _Movable) and not self._waits_for_threads(time_s):
-                self._move(time_s)
-            else:
-                self._sleep(time_s)
-            self._has_news = self._woken = False
-
-    def _waits_for_threads(self, time_s: float) -> bool:
-        return time_s == math.inf and self._fed_by_threads
-
-    def _is_cut_short(self) -> bool:
-        return self._has_news or self._woken
-
-    def _move(self, time_s: float) -> None:
-        if self._is_cut_short():
-            return
-        if time_s == math.inf:
-            raise RuntimeError("waiting without end on a virtual clock: nothing is due any more")
-        self._clock.sleep_until(time_s)
-
-    def _sleep(self, time_s: float) -> None:
-        while not self._is_cut_short() and (left_s := time_s - self._clock.now()) > 0:
-            self.lock.wait(None if left_s == math.inf else min(left_s, threading.TIMEOUT_MAX))
+from workloads.waiting import Waiter
 
 
 class ScheduledSource:
@@ -97,7 +35,7 @@ class ScheduledSource:
         self._times = [request.scheduled_s for request in self._requests]
         self._next = 0
         self._taken_at_s = -math.inf
-        self._waiter = _Waiter(clock)
+        self._waiter = Waiter(clock)
 
     def take(self, now_s: float, limit: int) -> list[Request]:
         with self._waiter.lock:
@@ -147,7 +85,7 @@ class ClosedLoopSource:
         self._in_flight: set[RequestId] = set()
         self._keep_schedule = keep_schedule
         self._taken_at_s = -math.inf
-        self._waiter = _Waiter(clock)
+        self._waiter = Waiter(clock)
 
     def take(self, now_s: float, limit: int) -> list[Request]:
         taken: list[Request] = []
@@ -211,7 +149,7 @@ class QueueSource:
         self._submitted = 0
         self._closed = False
         self._taken_at_s = -math.inf
-        self._waiter = _Waiter(clock, fed_by_threads=True)
+        self._waiter = Waiter(clock, fed_by_threads=True)
 
     def submit(self, request: Request, scheduled_s: float | None = None) -> Request:
         """Queues the request, stamped with `scheduled_s` or the clock's now, and returns it so.
