@@ -61,16 +61,18 @@ class LineFile:
         self._thread.start()
 
     def append(self, line: str) -> None:
-        """Takes one line without its newline. Raises what an earlier write has met."""
+        """Takes one line without its newline, then raises what an earlier write has met."""
+        self._lines.append(line)
         if self._error is not None:
             raise self._error
-        self._lines.append(line)
 
-    def close(self) -> None:
+    def close(self, last_line: str | None = None) -> None:
         """Writes everything left and closes; raises `CbbenchError` when that cannot be."""
         if self._closed:
             return
         self._closed = True
+        if last_line is not None:
+            self._lines.append(last_line)
         self._stop.set()
         self._thread.join()
         self._error = None

@@ -51,7 +51,6 @@ class CellRecorder:
             "requests": request_columns(requests),
         }
         self._file.append(encode_line(header))
-        self._closed = False
 
     def emit(self, events: StepEvents) -> None:
         line = encode_events(events, self._indices, save_outputs=self._save_outputs)
@@ -79,11 +78,4 @@ class CellRecorder:
 
         Without a trailer the cell stays marked as interrupted.
         """
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            if trailer is not None:
-                self._file.append(encode_line({"end": asdict(trailer)}))
-        finally:
-            self._file.close()
+        self._file.close(None if trailer is None else encode_line({"end": asdict(trailer)}))
