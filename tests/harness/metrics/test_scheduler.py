@@ -1,0 +1,117 @@
+"""What step rows add up to, with numbers worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engines.api import RequestStats, StepEvents
+from harness.metrics import Goodput, summarise_cell
+from harness.metrics.scheduler import ledger_faults, littles_law
+
+NO_SLO = Goodput()
+
+
+def worked_cell(player):
+    """`a` (2 + 2) ends ok in three positions; `b` (3 + ...) executes four and fails."""
+    requests = [player.request("a", prompt=2, out=2), player.request("b", prompt=3, out=5)]
+    rows = [
+        player.step(1, 0.0, 1.0, prompt=5, padding=3, num_running=2, useful_rows=2),
+        player.step(2, 1.0, 2.0, output=2, recomputed=4, num_running=2, useful_rows=2, past_stop=1),
+    ]
+    a = RequestStats(0.0, 1.0, 1.0, 0.0, 0, 2, None, 2, 1, 0)
+    b = RequestStats(0.0, 1.0, 1.0, 0.0, 1, 2, None, 3, 1, 0)
+    events = [
+        StepEvents(1.0, ("a", "b"), ((1,), (1,)), (), rows[0]),
+        StepEvents(2.0, ("a", "b"), ((1,), (1,)), (), rows[1]),
+        player.end(2.0, "a", stats=a),
+        player.end(2.0, "b", "failed", "broke", b),
+    ]
+    return player.cell(requests, events)
+
+
+def test_the_ledger_adds_up_and_moves_failed_work_to_discarded(player):
+    ledger = summarise_cell(worked_cell(player), NO_SLO).ledger
+    assert ledger is not None
+    assert (ledger.useful_prompt, ledger.useful_output) == (2, 1)
+    assert (ledger.recomputed, ledger.padding, ledger.rejected_draft) == (4, 3, 0)
+    assert ledger.discarded == 3 + 1 + 1
+    assert ledger.executed == 5 + 3 + 2 + 4 + 1
+    parts = replace(ledger, executed=0)
+    assert sum(getattr(parts, name) for name in parts.__slots__) == ledger.executed
+
+
+def test_a_ledger_that_does_not_add_up_is_told(player):
+    cell = worked_cell(player)
+    assert ledger_faults(cell) == ()
+    short = replace(cell, steps=cell.steps[:1])
+    assert "output positions" in ledger_faults(short)[0]
+    stats = replace(cell.requests[0].stats, prefix_hit_tokens=1)
+    wrong = replace(cell.requests[0], stats=stats)
+    assert "1 ok requests" in ledger_faults(replace(cell, requests=(wrong, cell.requests[1])))[0]
+
+
+def test_preemptions_tell_an_even_load_from_one_thrashed_request(player):  # N5
+    requests = [player.request(f"r{i}", out=1) for i in range(10)]
+    events = []
+    for i in range(10):
+        stats = RequestStats(num_preemptions=3 if i == 4 else 0)
+        events += player.answer(f"r{i}", [1.0], stats)
+    preemptions = summarise_cell(player.cell(requests, events), NO_SLO).preemptions
+    assert preemptions is not None
+    assert (preemptions.total, preemptions.requests, preemptions.max_per_request) == (3, 1, 3)
+
+
+def test_slots_and_kv_are_weighted_as_defined(player):
+    rows = [
+        player.step(1, 0.0, 1.0, useful_rows=4, tokens_held=8, tokens_reserved=16),
+        player.step(2, 1.0, 4.0, useful_rows=1, tokens_held=16, tokens_reserved=16),
+    ]
+    events = [StepEvents(row.end_s, step=row) for row in rows]
+    result = summarise_cell(player.cell([player.request("a")], events), NO_SLO)
+    assert result.slot_utilisation == pytest.approx(5 / 8)
+    assert result.kv_utilisation is not None
+    assert result.kv_utilisation.mean == pytest.approx((0.5 * 1 + 1.0 * 3) / 4)
+    assert result.kv_utilisation.peak == 1.0
+    assert result.steps == 2
+
+
+def test_an_engine_without_steps_leaves_them_unknown_not_zero(player):
+    result = summarise_cell(player.cell([player.request("a")], player.answer("a", [1.0])), NO_SLO)
+    assert result.steps is None
+    assert result.ledger is None
+    assert result.slot_utilisation is None
+    assert result.kv_utilisation is None
+
+
+def test_littles_law_holds_for_an_honest_count_and_not_for_a_wrong_one(player):
+    cell = worked_cell(player)
+    assert littles_law(cell) == pytest.approx(1.0)
+    wrong = tuple(replace(row, num_running=3) for row in cell.steps)
+    assert littles_law(replace(cell, steps=wrong)) == pytest.approx(1.5)
+
+
+def test_littles_law_takes_preempted_and_idle_time_out(player):
+    rows = [
+        player.step(1, 0.0, 1.0),
+        player.step(2, 1.0, 2.0, num_running=0),  # preempted
+        player.step(3, 2.0, 3.0),
+        player.step(4, 9.0, 10.0),  # after an idle time another
+    ]
+    first = RequestStats(0.0, 1.0, 1.0, 1.0, 1, 2)
+    second = RequestStats(0.5, 1.0, 0.0, 0.0, 0, 1)
+    events = [
+        *(StepEvents(row.end_s, step=row) for row in rows),
+        *player.answer("a", [1.0, 3.0], first),
+        *player.answer("b", [10.0], second),
+    ]
+    cell = player.cell([player.request("a"), player.request("b", at=8.5)], events)
+    assert littles_law(cell) == pytest.approx(1.0)
+
+
+def test_scheduling_overhead_is_schedule_and_pack_over_the_step(player):
+    row = replace(player.step(1, 0.0, 2.0), schedule_s=0.1, pack_s=0.3, compute_s=1.5)
+    result = summarise_cell(player.cell([player.request("a")], [StepEvents(2.0, step=row)]), NO_SLO)
+    assert result.scheduling is not None
+    assert result.scheduling.overhead == pytest.approx(0.2)
