@@ -49,9 +49,11 @@ def _save(family: str, folder: Path) -> Path:
     model = AutoModelForCausalLM.from_config(_config(family), dtype=torch.float32)
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
-        for parameter in model.parameters():
+        for name, parameter in model.named_parameters():
             if parameter.ndim > 1:
-                parameter.normal_(0.0, 0.4, generator=generator)
+                # Small embeddings, or the last token outweighs the layers and is repeated.
+                small = "embed" in name or "wte" in name
+                parameter.normal_(0.0, 0.05 if small else 0.5, generator=generator)
     model.save_pretrained(folder)
     _tokenizer().save_pretrained(folder)
     return folder
