@@ -223,8 +223,9 @@ def _cause(a: EngineSummary, b: EngineSummary) -> Kind | None:
 def _also_different(a: EngineSummary, b: EngineSummary) -> tuple[str, ...]:
     """Settings that both have and that differ, beside the cause itself."""
     shared = a.settings.keys() & b.settings.keys() - {"policy", "allocator"}
-    return tuple(
-        f"{key} ({a.settings[key]} and {b.settings[key]})"
-        for key in sorted(shared)
-        if a.settings[key] != b.settings[key]
-    )
+    facts = [(key, a.settings[key], b.settings[key]) for key in sorted(shared)]
+    facts += [
+        ("KV tokens", a.kv_tokens, b.kv_tokens),
+        ("context", a.max_model_len, b.max_model_len),
+    ]
+    return tuple(f"{key} ({one} and {other})" for key, one, other in facts if one != other)

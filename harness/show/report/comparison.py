@@ -11,7 +11,12 @@ from typing import Final
 
 from harness.run_values import RunFile
 from harness.show.report.columns import THIN_LEGEND, comparison_row, comparison_titles
-from harness.show.report.finding import finding, ratio_text
+from harness.show.report.finding import (
+    OFFERED_RATE_METRICS,
+    finding,
+    ratio_text,
+    saturated,
+)
 from harness.show.report.words import METRIC_WORDS, THIN, plain
 
 _DEFAULT_WIDTH: Final = 80
@@ -61,10 +66,13 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _ratios(run: RunFile, load: str) -> list[str]:
+    """Below saturation throughput is left out: there it only repeats the offered rate."""
     shown = ("output_throughput_tok_s", "ttft_s.p95", "tpot_s.p95", "e2e_s.p95")
     return [
         f"{_GAP}{plain(item.engine)} / {plain(item.baseline)}, {METRIC_WORDS[item.metric]}: "
         f"{ratio_text(item)}{', ' + item.answer if item.answer else ''}"
         for item in run.comparisons
         if item.load == load and item.request_class is None and item.metric in shown
+        if item.metric not in OFFERED_RATE_METRICS
+        or saturated(run, load, (item.baseline, item.engine))
     ]

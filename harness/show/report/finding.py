@@ -16,6 +16,9 @@ from harness.show.report.words import METRIC_WORDS, metric_value, number, plain
 _SATURATED: Final = ("output_throughput_tok_s", "ttft_s.p95")
 _BELOW: Final = ("ttft_s.p95", "e2e_s.p95")
 _WORTH_TELLING: Final = 1.05
+_NOT_OK_TOLD_ABOVE: Final = 0.01
+# Below saturation these only repeat the offered rate.
+OFFERED_RATE_METRICS: Final = ("output_throughput_tok_s", "request_throughput_req_s")
 
 
 def finding(run: RunFile) -> list[str]:
@@ -70,11 +73,31 @@ def _at_load(run: RunFile, load: str, pair: Pair) -> str:
     state = _load_state(run, load, pair, is_saturated)
     names = _SATURATED if is_saturated else _BELOW
     told = [_told(own[name]) for name in names if name in own]
-    return " ".join([state, *told, _against(own.values(), pair)])
+    fair = [
+        item for item in own.values() if is_saturated or item.metric not in OFFERED_RATE_METRICS
+    ]
+    lost = [_lost(run, load, label) for label in (pair.baseline, pair.engine)]
+    return " ".join(filter(None, [state, *told, _against(fair, pair), *lost]))
+
+
+def _lost(run: RunFile, load: str, label: str) -> str:
+    """A warning that latencies leave out requests which did not end ok."""
+    cells = run.cells(label, load)
+    offered = sum(cell.counts.offered for cell in cells)
+    bad = offered - sum(cell.counts.ok for cell in cells)
+    if bad <= _NOT_OK_TOLD_ABOVE * offered:
+        return ""
+    return (
+        f"{bad} of {offered} requests of {plain(label)} were not ok; its latencies leave them out, "
+        "see the quantiles that count them as infinite."
+    )
 
 
 def _load_state(run: RunFile, load: str, pair: Pair, is_saturated: bool) -> str:
     start = f"At {plain(load)}, {plain(pair.engine)} against {plain(pair.baseline)}"
+    cells = [c for label in (pair.baseline, pair.engine) for c in run.cells(label, load)]
+    if not is_saturated and any(cell.kept_up is None for cell in cells):
+        return f"{start} (too few requests to tell whether they kept up with the arrivals):"
     if not is_saturated:
         return f"{start} (both kept up with the arrivals, so latency decides):"
     behind = [

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from typing import Final
 
 from harness.comparisons import choose_pairs
-from harness.metrics.results import FailureQuantiles
+from harness.metrics.results import CellResult, FailureQuantiles
 from harness.run_values import Comparison, RunFile
 from harness.show.report.columns import (
     LEDGER_PARTS,
@@ -15,7 +17,7 @@ from harness.show.report.columns import (
     group_columns,
     ledger_row,
 )
-from harness.show.report.finding import finding
+from harness.show.report.finding import finding, saturated
 from harness.show.report.setup import engine_lines, environment_lines, workload_lines
 from harness.show.report.words import (
     METRIC_WORDS,
@@ -27,7 +29,7 @@ from harness.show.report.words import (
     plain,
 )
 
-_KINDS = {
+_KINDS: Final = {
     "scheduler": "only the scheduler differs",
     "runtime": "the runtime differs (generate and the step loop), the batching does not",
     "memory": "only the memory's allocation differs",
@@ -85,7 +87,8 @@ def _load(run: RunFile, load: str) -> list[str]:
                 item
                 for item in run.comparisons
                 if (item.load, item.baseline, item.engine) == (load, pair.baseline, pair.engine)
-            ]
+            ],
+            is_saturated=saturated(run, load, (pair.baseline, pair.engine)),
         )
     return lines
 
@@ -129,7 +132,7 @@ def _failure_row(sample: FailureQuantiles) -> list[str]:
     ]
 
 
-def _ratios(items: Sequence[Comparison]) -> list[str]:
+def _ratios(items: Sequence[Comparison], *, is_saturated: bool) -> list[str]:
     whole = [item for item in items if item.request_class is None]
     if not whole:
         return []
@@ -142,7 +145,10 @@ def _ratios(items: Sequence[Comparison]) -> list[str]:
         item for item in items if item.request_class is not None and item.metric.endswith(".p95")
     ]
     rows = [_ratio_row(item) for item in (*whole, *classes)]
-    return ["", intro + ".", "", *markdown_table(titles, rows)]
+    lines = ["", intro + ".", "", *markdown_table(titles, rows)]
+    if not is_saturated:
+        lines += ["", "Below saturation throughput only repeats the offered rate: compare latency."]
+    return lines
 
 
 def _ratio_row(item: Comparison) -> list[str]:
@@ -164,34 +170,50 @@ def _ratio_row(item: Comparison) -> list[str]:
 
 
 def _outcomes(run: RunFile) -> list[str]:
-    titles = ["engine, load, round", "offered", "ok", "rejected", "failed", "timeout", "cancelled"]
+    titles = ["engine, load", "offered", "ok", "rejected", "failed", "timeout", "cancelled"]
     rows = []
     reasons = []
-    for cell in run.results:
-        name = f"{code(cell.engine)}, {code(cell.load)}, {cell.round}"
-        rows.append([name, *(str(getattr(cell.counts, title)) for title in titles[1:])])
-        for status, by_reason in cell.reasons.items():
-            for reason, times in by_reason.items():
-                reasons.append(f"- {name}: {times} {status}: {code(reason)}")
-        if cell.goodput_excluded:
-            reasons.append(
-                f"- {name}: {cell.goodput_excluded} cut off by the run's end, not in attainment"
-            )
+    for load, label in _places(run):
+        cells = run.cells(label, load)
+        name = f"{code(label)}, {code(load)}"
+        counts = [str(sum(getattr(cell.counts, title) for cell in cells)) for title in titles[1:]]
+        rows.append([name, *counts])
+        reasons += [f"- {name}: {text}" for text in _grouped_reasons(cells)]
+        cut = sum(cell.goodput_excluded or 0 for cell in cells)
+        if cut:
+            reasons.append(f"- {name}: {cut} cut off by the run's end, not in attainment")
     errors = [
         f"- {code(label)} could not be run: {code(text)}"
         for label, text in (run.settings.get("engine_errors") or {}).items()
     ]
-    return ["## Outcomes", "", *markdown_table(titles, rows), "", *reasons, *errors]
+    intro = "Requests by outcome, summed over rounds; everything that was not ok with its reason:"
+    table = markdown_table(titles, rows)
+    return ["## Outcomes", "", intro, "", *table, "", *reasons, *errors]
+
+
+def _grouped_reasons(cells: Sequence[CellResult]) -> list[str]:
+    """How often each reason was given over all rounds, the most frequent first."""
+    counted: Counter[tuple[str, str]] = Counter()
+    for cell in cells:
+        for status, by_reason in cell.reasons.items():
+            for reason, times in by_reason.items():
+                counted[status, reason] += times
+    return [
+        f"{times} {status}: {code(reason)}" for (status, reason), times in counted.most_common()
+    ]
+
+
+def _places(run: RunFile) -> list[tuple[str, str]]:
+    """Every (load, engine) that has a cell, in the order they were given."""
+    return [(o, e) for o in run.loads() for e in run.labels() if run.cells(e, o)]
 
 
 def _ledger(run: RunFile) -> list[str]:
-    rows = []
-    for load in run.loads():
-        for label in run.labels():
-            values = ledger_row(run.cells(label, load))
-            blank = [MISSING] * (len(LEDGER_PARTS) + 1)
-            if run.cells(label, load):
-                rows.append([f"{code(label)}, {code(load)}", *(values or blank)])
+    blank = [MISSING] * (len(LEDGER_PARTS) + 1)
+    rows = [
+        [f"{code(label)}, {code(load)}", *(ledger_row(run.cells(label, load)) or blank)]
+        for load, label in _places(run)
+    ]
     if not rows:
         return []
     titles = ["engine, load", "executed positions", *(title for _, title in LEDGER_PARTS)]
@@ -201,13 +223,19 @@ def _ledger(run: RunFile) -> list[str]:
 
 def _verdict(run: RunFile) -> list[str]:
     lines = ["## Verdict", ""]
-    for cell in run.results:
-        if cell.verdict is None:
-            continue
-        lines.append(
-            f"- {code(cell.engine)}, {code(cell.load)}, round {cell.round}: {cell.verdict.status}"
-        )
-        lines += [f"    - {_escaped(reason)}" for reason in cell.verdict.reasons]
+    for load, label in _places(run):
+        cells = run.cells(label, load)
+        suspect = [cell for cell in cells if cell.verdict and cell.verdict.status == "SUSPECT"]
+        word = f"SUSPECT in {len(suspect)} of {len(cells)} rounds" if suspect else "VALID"
+        lines.append(f"- {code(label)}, {code(load)}: {word}")
+        rounds_of: dict[str, list[str]] = defaultdict(list)
+        for cell in suspect:
+            for reason in cell.verdict.reasons if cell.verdict else ():
+                rounds_of[reason].append(str(cell.round))
+        lines += [
+            f"    - round {', '.join(rounds)}: {_escaped(reason)}"
+            for reason, rounds in rounds_of.items()
+        ]
     return lines
 
 
