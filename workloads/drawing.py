@@ -29,7 +29,6 @@ class DrawOptions:
     """What a user may set beside the workload itself."""
 
     seed: int
-    max_model_len: int
     num_prompts: int | None = None
     input_len: int | None = None
     output_len: int | None = None
@@ -51,51 +50,60 @@ class Draft:
     token_ids: Sequence[tuple[int, ...]] | None = None
 
 
-def draft(config: WorkloadConfig, options: DrawOptions, encode: Encode | None) -> Draft:
-    """Checks the options against the workload and draws its lengths and arrivals."""
-    _check_options(options)
-    content = config.content
-    if not isinstance(content, Trace) and options.trace_scale != 1.0:
-        raise CbbenchError(
-            f"workload {config.spec!r} has no times of its own to scale by "
-            f"{options.trace_scale:g}; leave the trace scale out or give a request rate"
-        )
-    if not isinstance(content, Preset):
-        _refuse_input_lengths(config.spec, options)
-    match content:
+def check_options(config: WorkloadConfig, options: DrawOptions) -> None:
+    """Raises `CbbenchError` for an option that means nothing, or not for this workload."""
+    check_seed(options.seed)
+    _check_values(options)
+    match config.content:
         case Preset():
-            return _draft_preset(content, options)
-        case Trace():
-            return _draft_trace(content, options)
-        case TextPrompts():
-            return _draft_texts(content, options, encode)
+            _refuse_trace_scale(config.spec, options)
+        case Trace() as trace:
+            what = f"trace {trace.path}"
+            _refuse(what, "input length", options.input_len)
+            _refuse(what, "output length", options.output_len)
+            _refuse(what, "burstiness", options.burstiness)
+            _count(len(trace.rows), options, what, "rows")
+        case TextPrompts() as texts:
+            what = f"prompt file {texts.path}"
+            _refuse_trace_scale(config.spec, options)
+            _refuse(what, "input length", options.input_len)
+            _refuse_range_ratio(options)
+            _count(len(texts.prompts), options, what, "prompts")
 
 
-def _draft_preset(preset: Preset, options: DrawOptions) -> Draft:
+def draft(
+    config: WorkloadConfig, options: DrawOptions, max_model_len: int, encode: Encode | None
+) -> Draft:
+    """Checks the options and draws lengths and arrivals that fit `max_model_len`."""
+    check_options(config, options)
+    match config.content:
+        case Preset() as preset:
+            return _draft_preset(preset, options, max_model_len)
+        case Trace() as trace:
+            return _draft_trace(trace, options, max_model_len)
+        case TextPrompts() as texts:
+            return _draft_texts(texts, options, max_model_len, encode)
+
+
+def _draft_preset(preset: Preset, options: DrawOptions, max_model_len: int) -> Draft:
     count = preset.num_prompts if options.num_prompts is None else options.num_prompts
     burstiness = preset.burstiness if options.burstiness is None else options.burstiness
     components = [_overridden(component, options) for component in preset.components]
     return Draft(
-        lengths=draw_lengths(components, count, options.seed, options.max_model_len),
+        lengths=draw_lengths(components, count, options.seed, max_model_len),
         arrivals_s=unit_arrivals(count, burstiness, options.seed),
         burstiness=burstiness,
         default_loads=tuple(_renamed(load, burstiness) for load in preset.default_loads),
     )
 
 
-def _draft_trace(trace: Trace, options: DrawOptions) -> Draft:
-    for flag, value in (("output length", options.output_len), ("burstiness", options.burstiness)):
-        if value is not None:
-            raise CbbenchError(
-                f"trace {trace.path} has its own lengths and arrivals; got {flag} {value:g}; "
-                "leave it out or use a preset"
-            )
+def _draft_trace(trace: Trace, options: DrawOptions, max_model_len: int) -> Draft:
     rows = trace.rows[: _count(len(trace.rows), options, f"trace {trace.path}", "rows")]
     arrivals_s = [row.arrival_s * options.trace_scale for row in rows]
     base_rate = (len(rows) - 1) / arrivals_s[-1] if arrivals_s[-1] > 0 else math.inf
     return Draft(
         lengths=[
-            fit_context(LengthPair(row.prompt_tokens, row.output_tokens), options.max_model_len)
+            fit_context(LengthPair(row.prompt_tokens, row.output_tokens), max_model_len)
             for row in rows
         ],
         arrivals_s=arrivals_s,
@@ -106,7 +114,9 @@ def _draft_trace(trace: Trace, options: DrawOptions) -> Draft:
     )
 
 
-def _draft_texts(texts: TextPrompts, options: DrawOptions, encode: Encode | None) -> Draft:
+def _draft_texts(
+    texts: TextPrompts, options: DrawOptions, max_model_len: int, encode: Encode | None
+) -> Draft:
     if encode is None:
         raise CbbenchError(
             f"prompt file {texts.path} needs a model's tokenizer; give a model that has one"
@@ -123,7 +133,7 @@ def _draft_texts(texts: TextPrompts, options: DrawOptions, encode: Encode | None
     burstiness = 1.0 if options.burstiness is None else options.burstiness
     return Draft(
         lengths=[
-            _fit_output(len(ids), options.output_len or prompt.max_tokens, options.max_model_len)
+            _fit_output(len(ids), options.output_len or prompt.max_tokens, max_model_len)
             for prompt, ids in zip(prompts, token_ids, strict=True)
         ],
         arrivals_s=unit_arrivals(count, burstiness, options.seed),
@@ -165,18 +175,14 @@ def _count(available: int, options: DrawOptions, what: str, unit: str) -> int:
     return asked
 
 
-def _check_options(options: DrawOptions) -> None:
-    check_seed(options.seed)
+def _check_values(options: DrawOptions) -> None:
     if options.num_prompts is not None and options.num_prompts < 1:
         raise CbbenchError(f"{options.num_prompts} prompts make no workload; give a number >= 1")
     for length in (options.input_len, options.output_len):
         if length is not None:
             around(length, options.range_ratio)
-    if options.range_ratio and options.input_len is None and options.output_len is None:
-        raise CbbenchError(
-            f"a range ratio of {options.range_ratio:g} spreads nothing; "
-            "give an input or output length with it"
-        )
+    if options.input_len is None and options.output_len is None:
+        _refuse_range_ratio(options)
     if options.burstiness is not None:
         check_burstiness(options.burstiness)
     if not 0 < options.trace_scale < math.inf:
@@ -186,9 +192,24 @@ def _check_options(options: DrawOptions) -> None:
         )
 
 
-def _refuse_input_lengths(spec: str, options: DrawOptions) -> None:
-    if options.input_len is not None:
+def _refuse(what: str, option: str, value: float | None) -> None:
+    if value is not None:
         raise CbbenchError(
-            f"workload {spec!r} has its own prompt lengths; got an input length of "
-            f"{options.input_len}; leave it out or use a preset"
+            f"{what} has its own {option}; got {value:g}; leave it out or use a preset"
+        )
+
+
+def _refuse_range_ratio(options: DrawOptions) -> None:
+    if options.range_ratio:
+        raise CbbenchError(
+            f"a range ratio of {options.range_ratio:g} spreads nothing; leave it out, "
+            "or give a preset an input or output length with it"
+        )
+
+
+def _refuse_trace_scale(spec: str, options: DrawOptions) -> None:
+    if options.trace_scale != 1.0:
+        raise CbbenchError(
+            f"workload {spec!r} has no times of its own to scale by {options.trace_scale:g}; "
+            "leave the trace scale out or give a request rate"
         )

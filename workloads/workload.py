@@ -16,7 +16,7 @@ import numpy as np
 
 from engines.api import CbbenchError, JsonValue, ModelInfo, Request
 from workloads.config import WorkloadConfig, open_workload
-from workloads.drawing import Draft, DrawOptions, Encode, draft
+from workloads.drawing import Draft, DrawOptions, Encode, check_options, draft
 from workloads.lengths import LengthPair, fit_context
 from workloads.loads import AnyLoad, Load, RelativeLoad, at_load, loads_for
 from workloads.prompts import PromptDrawer
@@ -31,6 +31,7 @@ __all__ = [
     "Workload",
     "WorkloadConfig",
     "at_load",
+    "check_draw",
     "draw",
     "fresh_prompts",
     "loads_for",
@@ -76,6 +77,32 @@ class Workload:
     default_loads: tuple[AnyLoad, ...]
 
 
+def check_draw(
+    config: WorkloadConfig,
+    *,
+    seed: int,
+    num_prompts: int | None = None,
+    input_len: int | None = None,
+    output_len: int | None = None,
+    range_ratio: float = 0.0,
+    burstiness: float | None = None,
+    trace_scale: float = 1.0,
+) -> None:
+    """Raises what `draw` would raise for these options, before any model is loaded."""
+    check_options(
+        config,
+        DrawOptions(
+            seed=seed,
+            num_prompts=num_prompts,
+            input_len=input_len,
+            output_len=output_len,
+            range_ratio=range_ratio,
+            burstiness=burstiness,
+            trace_scale=trace_scale,
+        ),
+    )
+
+
 def draw(
     config: WorkloadConfig,
     *,
@@ -101,7 +128,6 @@ def draw(
         )
     options = DrawOptions(
         seed=seed,
-        max_model_len=limits.max_model_len,
         num_prompts=num_prompts,
         input_len=input_len,
         output_len=output_len,
@@ -109,7 +135,7 @@ def draw(
         burstiness=burstiness,
         trace_scale=trace_scale,
     )
-    drafted = draft(config, options, encode)
+    drafted = draft(config, options, limits.max_model_len, encode)
     requests = _requests(drafted, _prompts(drafted, seed, limits))
     return Workload(
         name=config.spec,
@@ -120,7 +146,7 @@ def draw(
         base_rate=drafted.base_rate,
         burstiness=drafted.burstiness,
         random_prompts=drafted.token_ids is None,
-        settings=_settings(config, options, drafted),
+        settings=_settings(config, options, drafted, limits.max_model_len),
         clipped={
             "prompt": sum(pair.prompt_clipped for pair in drafted.lengths),
             "output": sum(pair.output_clipped for pair in drafted.lengths),
@@ -205,7 +231,7 @@ def _requests(drafted: Draft, prompts: Iterable[tuple[int, ...]]) -> tuple[Reque
 
 
 def _settings(
-    config: WorkloadConfig, options: DrawOptions, drafted: Draft
+    config: WorkloadConfig, options: DrawOptions, drafted: Draft, max_model_len: int
 ) -> Mapping[str, JsonValue]:
     """Everything that made the workload, fit for JSON: an infinite burstiness is `"inf"`."""
     burstiness = "inf" if drafted.burstiness == math.inf else drafted.burstiness
@@ -218,7 +244,7 @@ def _settings(
         "range_ratio": options.range_ratio,
         "burstiness": None if drafted.own_times else burstiness,
         "trace_scale": options.trace_scale if drafted.own_times else None,
-        "max_model_len": options.max_model_len,
+        "max_model_len": max_model_len,
         "adds_bos": False if drafted.token_ids is None else None,
     }
 

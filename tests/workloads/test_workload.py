@@ -14,6 +14,7 @@ from engines.api import CbbenchError, ModelInfo
 from workloads.workload import (
     ModelLimits,
     Workload,
+    check_draw,
     draw,
     fresh_prompts,
     open_workload,
@@ -287,23 +288,45 @@ def test_option_without_meaning_is_refused(
 ) -> None:
     with pytest.raises(CbbenchError, match=message):
         draw(open_workload("uniform"), **{"seed": 0, "limits": limits, **options})  # type: ignore[arg-type]
+    with pytest.raises(CbbenchError, match=message):
+        check_draw(open_workload("uniform"), **{"seed": 0, **options})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"num_prompts": 2}, "has 1 rows, 2 prompts were asked for"),
-        ({"input_len": 5}, "has its own prompt lengths"),
-        ({"output_len": 5}, "has its own lengths and arrivals; got output length 5"),
-        ({"burstiness": 2.0}, "has its own lengths and arrivals; got burstiness 2"),
+        ({"input_len": 5}, "has its own input length; got 5"),
+        ({"output_len": 5}, "has its own output length; got 5"),
+        ({"burstiness": 2.0}, "has its own burstiness; got 2"),
     ],
 )
 def test_trace_refuses_what_it_has_itself(
     write: WriteFile, limits: ModelLimits, options: dict[str, int], message: str
 ) -> None:
     path = write("t.csv", HEADER + "2023-11-16 18:15:00,5,5\n")
+    config = open_workload(f"trace:{path}")
     with pytest.raises(CbbenchError, match=message):
-        draw(open_workload(f"trace:{path}"), seed=0, limits=limits, **options)  # type: ignore[arg-type]
+        draw(config, seed=0, limits=limits, **options)  # type: ignore[arg-type]
+    with pytest.raises(CbbenchError, match=message):
+        check_draw(config, seed=0, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_prompts": 2}, "has 1 prompts, 2 prompts were asked for"),
+        ({"input_len": 5}, "has its own input length; got 5"),
+        ({"trace_scale": 2.0}, "no times of its own"),
+        ({"output_len": 8, "range_ratio": 0.5}, "a range ratio of 0.5 spreads nothing"),
+    ],
+)
+def test_texts_refuse_what_they_cannot_take(
+    write: WriteFile, options: dict[str, float], message: str
+) -> None:
+    path = write("p.jsonl", '{"prompt": "ab"}')
+    with pytest.raises(CbbenchError, match=message):
+        check_draw(open_workload(f"jsonl:{path}"), seed=0, **options)  # type: ignore[arg-type]
 
 
 def test_context_too_small_for_anything_is_refused() -> None:
