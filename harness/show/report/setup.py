@@ -10,7 +10,14 @@ from harness.metrics.results import Quantiles
 from harness.run_values import EngineSummary, RunFile
 from harness.show.report.words import MISSING, code, json_text, number
 
-_SHOWN_ELSEWHERE: Final = ("workload", "loads", "engine_order", "engine_errors")
+_SHOWN_ELSEWHERE: Final = (
+    "workload",
+    "loads",
+    "engines",
+    "engine_order",
+    "engine_errors",
+    "model_info",
+)
 
 
 def workload_lines(run: RunFile) -> list[str]:

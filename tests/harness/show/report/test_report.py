@@ -1,0 +1,174 @@
+"""What a reader is told: the finding, what it may be credited to, and every name in full."""
+
+from __future__ import annotations
+
+import pytest
+
+from engines.api import RequestStats
+from harness.run_file import close_run
+from harness.run_values import RunFile
+from harness.show.report import comparison_text, finding, report_text
+
+LOOP_STATIC = ("loop", {"policy": "static", "max_num_seqs": 4, "block_size": 16})
+CONTINUOUS = (
+    "continuous",
+    {"policy": "chunked", "max_num_seqs": 4, "block_size": 16, "max_num_batched_tokens": 512},
+)
+STATIC = ("static", {"max_batch_size": 4})
+
+
+def run_of(player, engines, *, rounds: int = 5, settings=None, gap_s: float = 0.0) -> RunFile:
+    """`engines` {label: ((name, settings), seconds a token)}; `gap_s` between arrivals."""
+    for number in range(1, rounds + 1):
+        for label, ((name, values), pace_s) in engines.items():
+            requests = [player.request(f"r{i:02}", at=i * gap_s, out=3) for i in range(20)]
+            events = []
+            for request in requests:
+                start_s = request.scheduled_s + 0.001 * number
+                times_s = [start_s + pace_s * i for i in (1, 2, 3)]
+                events += player.answer(request.request_id, times_s, RequestStats(queue_s=0.0))
+            info = player.info(name, values)
+            player.record(requests, events, engine=label, number=number, info=info)
+    return close_run(player.folder, settings or {"engine_order": list(engines)}, {})
+
+
+def told(run: RunFile) -> str:
+    return " ".join(finding(run))
+
+
+def test_batching_is_credited_only_when_the_scheduler_alone_differs(player):
+    run = run_of(player, {"s": (LOOP_STATIC, 0.2), "c": (CONTINUOUS, 0.1)})
+    assert "the difference is the scheduler's" in told(run)
+    assert "c against s" in told(run)
+    assert "95% interval" in told(run)
+
+
+def test_static_against_continuous_is_said_to_mix_two_causes(player):
+    run = run_of(player, {"s": (STATIC, 0.2), "c": (CONTINUOUS, 0.1)})
+    assert "mixes runtime and scheduler" in told(run)
+    assert "loop[policy=static]" in told(run)
+    assert "the difference is the scheduler's" not in told(run)
+
+
+def test_other_settings_that_differ_take_the_credit_away(player):
+    wide = (CONTINUOUS[0], {**CONTINUOUS[1], "max_num_seqs": 64})
+    run = run_of(player, {"s": (LOOP_STATIC, 0.2), "c": (wide, 0.1)})
+    assert "max_num_seqs (4 and 64)" in told(run)
+    assert "not all of the difference is the scheduler's" in told(run)
+
+
+def test_what_went_against_continuous_is_told(player):
+    run = run_of(player, {"s": (LOOP_STATIC, 0.1), "c": (CONTINUOUS, 0.2)})
+    assert "Against c: " in told(run)
+    assert "p95 TPOT 2.00x" in told(run)
+
+
+def test_few_rounds_are_marked_and_not_judged(player):
+    run = run_of(player, {"s": (LOOP_STATIC, 0.2), "c": (CONTINUOUS, 0.1)}, rounds=1)
+    assert "(one round), not judged" in told(run)
+
+
+def test_below_saturation_latency_decides_and_throughput_is_not_a_ratio(player):
+    run = run_of(player, {"s": (LOOP_STATIC, 0.02), "c": (CONTINUOUS, 0.01)}, gap_s=1.0)
+    assert "both kept up with the arrivals, so latency decides" in told(run)
+    assert "output tokens per second" not in told(run)
+    assert "output tokens per second:" not in comparison_text(run)
+
+
+def test_at_saturation_throughput_decides_beside_p95(player):
+    run = run_of(player, {"s": (LOOP_STATIC, 0.2), "c": (CONTINUOUS, 0.1)})
+    assert "throughput decides" in told(run)
+    assert "p95 TTFT" in told(run)
+
+
+def test_a_simulation_says_that_it_is_one(player):
+    settings = {"simulated": True}
+    run = run_of(player, {"s": (LOOP_STATIC, 0.2)}, settings=settings)
+    assert "simulation in virtual time" in told(run)
+
+
+def test_no_name_or_number_is_cut_whatever_the_width(player):  # V2
+    labels = [f"continuous[max_num_seqs={2**i},block_size=16]-{'x' * 40}" for i in range(8)]
+    run = run_of(
+        player, {label: (CONTINUOUS, 0.1 * (i + 1)) for i, label in enumerate(labels)}, rounds=1
+    )
+    texts = [comparison_text(run, width) for width in (None, 20, 80, 2000)]
+    for text in texts:
+        assert all(label in text for label in labels)
+        assert "\x1b" not in text
+        assert "..." not in text
+    numbers = sorted(word for word in texts[1].split() if word[0].isdigit())
+    for text in texts:
+        assert sorted(word for word in text.split() if word[0].isdigit()) == numbers
+
+
+def test_a_table_is_used_where_it_fits(player):
+    run = run_of(player, {"s": (LOOP_STATIC, 0.2), "c": (CONTINUOUS, 0.1)}, rounds=1)
+    wide = comparison_text(run, 2000).splitlines()
+    header = next(line for line in wide if line.startswith("engine"))
+    assert "output tok/s" in header
+    assert "p95" in header
+
+
+def test_markup_and_foreign_letters_are_shown_literally(player):  # V1, V5
+    run = run_of(
+        player, {"[/cb] | \u00e9": (LOOP_STATIC, 0.2), "c\nd": (CONTINUOUS, 0.1)}, rounds=1
+    )
+    text = comparison_text(run, encoding="ascii")
+    assert text.isascii()
+    assert "[/cb] | \\xe9" in text
+    assert "c\\nd" in text
+    report = report_text(run)
+    assert "`[/cb] \\| \u00e9`" in report
+    assert comparison_text(run).startswith("At load")
+
+
+def test_our_own_words_need_only_ascii(player):
+    run = run_of(player, {"s": (STATIC, 0.2), "c": (CONTINUOUS, 0.1)})
+    assert report_text(run).isascii()
+
+
+def test_the_report_says_everything_that_a_comparison_must_record(player):
+    settings = {
+        "workload": {"name": "chat", "seed": 7, "hash": "h" * 64, "clipped": {"prompt": 3}},
+        "loads": [{"name": "load", "request_rate": "inf", "max_concurrency": None}],
+        "engine_order": ["s", "c"],
+        "goodput": "ttft:500",
+    }
+    run = run_of(player, {"s": (LOOP_STATIC, 0.2), "c": (CONTINUOUS, 0.1)}, settings=settings)
+    report = report_text(run)
+    for words in (
+        "max active sequences: `4`",
+        "token budget of a step: `512`",
+        "token budget of a step: `none`",
+        "KV allocation: `paged",
+        "preemption: ",
+        "request rate inf",
+        "h" * 64,
+        "seed `7`",
+        "prompt tokens: mean",
+        "output tokens asked for: mean",
+        "ttft <= 500 ms",
+        "## Token ledger",
+        "## Verdict",
+        "## Outcomes",
+        "ok/offered",
+        "E2E p95 ms",
+    ):
+        assert words in report, words
+
+
+def test_thin_quantiles_are_marked_with_a_legend(player):
+    run = run_of(player, {"s": (LOOP_STATIC, 0.2)}, rounds=1)
+    text = comparison_text(run)
+    assert "* too few samples" in text
+    row = next(line for line in text.splitlines() if "TTFT p95" in line)
+    assert row.endswith("*")
+
+
+@pytest.mark.parametrize("rounds", [1, 5])
+def test_throughput_never_stands_without_p95(player, rounds):
+    run = run_of(player, {"s": (LOOP_STATIC, 0.2), "c": (CONTINUOUS, 0.1)}, rounds=rounds)
+    for line in report_text(run).splitlines():
+        if "output tok/s" in line:
+            assert "TTFT p95" in line
