@@ -4,9 +4,12 @@ The order of Sarathi-Serve (Agrawal et al., OSDI 2024) and of vLLM's current sch
 budget a step, computed chases known tokens, the newest request is preempted and recomputed when
 memory runs out. New requests wait behind the first that does not fit (head-of-line blocking).
 
-Starvation bound: a resident that is not preempted gets work at least every ceil(r / b) steps, r
-residents with b tokens of budget, since those that have waited longest go first when decodes alone
-exceed the budget. A preempted one advances before it can be preempted again.
+Where `max_num_seqs` exceeds the budget, residents may outnumber the tokens of a step. Then one
+token is kept for whoever waits at the door, and those that have waited longest go first.
+
+Starvation bound: while the budget covers all residents, a decode gets a token in every step. Else
+a resident that is not preempted gets work at least every ceil(r / (b - 1)) steps, r residents
+with b > 1 tokens of budget. A preempted one advances before it can be preempted again.
 """
 
 from __future__ import annotations
@@ -57,22 +60,33 @@ class ChunkedPolicy:
         decodes, prefills = _split(view.running)
         if len(decodes) > draft.budget:
             decodes.sort(key=_by_last_step)
+        kept = self._kept_for_the_door(view, draft.budget)
+        draft.budget -= kept
         self._run(decodes, view, draft)
         self._run(prefills, view, draft)
-        admit: dict[RequestId, int] = {}
-        if not draft.preempt:
-            admit = self._admit(view, draft)
+        draft.budget += kept
+        admit = {} if draft.preempt else self._admit(view, draft)
+        if kept and not admit:
+            self._run(decodes, view, draft)
+            self._run(prefills, view, draft)
         return Plan(preempt=draft.preempt, admit=admit, work=draft.work), None
+
+    def _kept_for_the_door(self, view: View, budget: int) -> int:
+        """A token that residents leave to a newcomer when they alone would use all up."""
+        residents = len(view.running)
+        is_short = 1 < budget <= residents < self.max_num_seqs
+        return 1 if is_short and view.num_waiting else 0
 
     def _run(self, residents: Iterable[SequenceView], view: View, draft: _Draft) -> None:
         for sequence in residents:
             if draft.budget == 0:
                 return
-            if sequence.request_id in draft.preempt:
+            name = sequence.request_id
+            if name in draft.work or name in draft.preempt:
                 continue
             n = self._share(sequence.num_remaining, draft.budget)
             if n and _make_room(sequence, n, view, draft):
-                draft.work[sequence.request_id] = n
+                draft.work[name] = n
                 draft.budget -= n
 
     def _admit(self, view: View, draft: _Draft) -> dict[RequestId, int]:

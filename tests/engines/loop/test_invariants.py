@@ -31,6 +31,7 @@ class Watcher:
     mark: dict[str, int] = field(default_factory=dict)
     prompt_len: dict[str, int] = field(default_factory=dict)
     preemptions: int = 0
+    unserved: dict[str, int] = field(default_factory=dict)
 
     @property
     def name(self):
@@ -58,6 +59,8 @@ class Watcher:
         assert [s.arrival_index for s in waiting] == sorted(s.arrival_index for s in waiting)
         for s in [*view.running, *waiting]:
             assert self.prompt_len.setdefault(s.request_id, s.prompt_len) == s.prompt_len
+        assert all(s.num_computed == 0 for s in waiting)
+        assert not (plan.preempt and plan.admit), "a newcomer passes one that was preempted"
         assert list(plan.admit) == [s.request_id for s in waiting[: len(plan.admit)]], (
             "queue jumped"
         )
@@ -90,8 +93,9 @@ class Watcher:
         left = policy.max_num_batched_tokens - spent
         stay = [s for s in view.running if s.request_id not in plan.preempt]
         decodes = [s for s in stay if s.num_remaining == 1]
-        if len(decodes) <= policy.max_num_batched_tokens:
+        if policy.max_num_seqs <= policy.max_num_batched_tokens:
             assert all(s.request_id in plan.work for s in decodes), "a decode was left out"
+        self._check_turns(view, plan, stay)
         if not policy.enable_chunked_prefill:
             return
         share = policy.long_prefill_token_threshold or math.inf
@@ -102,6 +106,16 @@ class Watcher:
         slots = policy.max_num_seqs - len(view.running) - len(plan.admit)
         if left and slots > 0 and behind and not plan.preempt:
             assert not self._would_fit(view, plan, behind[0]), "room was left unused"
+
+    def _check_turns(self, view, plan, stay):
+        """Residents beyond the budget take turns; none is passed over for longer than declared."""
+        turns = max(1, self.policy.max_num_batched_tokens - 1)
+        decodes = {s.request_id for s in stay if s.num_remaining == 1}
+        self.unserved = {
+            name: 0 if name in plan.work else self.unserved.get(name, 0) + 1 for name in decodes
+        }
+        bound = -(-self.policy.max_num_seqs // turns)
+        assert max(self.unserved.values(), default=0) <= bound
 
     def _would_fit(self, view, plan, sequence):
         trial = view.trial()

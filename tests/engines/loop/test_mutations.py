@@ -1,0 +1,188 @@
+"""Breaks the loop on purpose, one line at a time, and sees the other tests fail.
+
+A copy of the packages is changed, never the tree itself. Slow: run by hand with `pytest -m slow`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+TESTS = ["test_invariants.py", "test_loop.py", "test_verify.py", "test_kv.py", "test_contracts.py"]
+
+MUTATIONS = {
+    "victims are the oldest": (
+        "policies/chunked.py",
+        "for sequence in reversed(view.running):",
+        "for sequence in view.running:",
+    ),
+    "a preempted request may be preempted before it advances": (
+        "policies/chunked.py",
+        " and sequence.has_advanced:",
+        ":",
+    ),
+    "the budget of a preempted request is not given back": (
+        "policies/chunked.py",
+        "draft.budget += draft.work.pop(victim.request_id, 0)",
+        "draft.work.pop(victim.request_id, 0)",
+    ),
+    "admission goes on in a step that preempted": (
+        "policies/chunked.py",
+        "if not draft.preempt:",
+        "if True:",
+    ),
+    "admission reserves nothing": (
+        "policies/chunked.py",
+        "hit = draft.trial.admit(sequence, reserve=sequence.num_known)",
+        "hit = draft.trial.admit(sequence, reserve=0)",
+    ),
+    "prompts run before decodes": (
+        "policies/chunked.py",
+        "        self._run(decodes, view, draft)\n        self._run(prefills, view, draft)",
+        "        self._run(prefills, view, draft)\n        self._run(decodes, view, draft)",
+    ),
+    "decodes beyond the budget never rotate": (
+        "policies/chunked.py",
+        "if len(decodes) > draft.budget:",
+        "if False:",
+    ),
+    "one resident too many": (
+        "policies/chunked.py",
+        "free_slots = self.max_num_seqs - len(view.running)",
+        "free_slots = self.max_num_seqs + 1 - len(view.running)",
+    ),
+    "a block too late": (
+        "kv/paged.py",
+        "need = -(-(computed + n + lookahead) // self._cache.block_size) - len(table)",
+        "need = (computed + n + lookahead) // self._cache.block_size - len(table)",
+    ),
+    "a block too early": (
+        "kv/paged.py",
+        "need = -(-(computed + n + lookahead) // self._cache.block_size) - len(table)",
+        "need = 1 + (computed + n + lookahead) // self._cache.block_size - len(table)",
+    ),
+    "ended requests keep their last block": (
+        "kv/paged.py",
+        "for block in reversed(self.tables.pop(sequence.request_id)):",
+        "for block in self.tables.pop(sequence.request_id)[:-1]:",
+    ),
+    "a trial is not undone": (
+        "kv/paged.py",
+        "self._cache.end_trial(undo=True)",
+        "self._cache.end_trial(undo=False)",
+    ),
+    "a taken block is still a prefix": (
+        "kv/paged.py",
+        "self.pool.on_take = self._evict",
+        "pass",
+    ),
+    "a full prefix hit leaves nothing to compute": (
+        "kv/prefix.py",
+        "range(size, len(tokens), size)",
+        "range(size, len(tokens) + 1, size)",
+    ),
+    "a preempted request waits behind all others": (
+        "roster.py",
+        "self.waiting.add_preempted(sequence)",
+        "self.waiting.add_fresh(sequence)",
+    ),
+    "a recomputed request keeps its progress": (
+        "sequence.py",
+        "            self.num_computed = 0\n        self._enter(Phase.PREEMPTED",
+        "            pass\n        self._enter(Phase.PREEMPTED",
+    ),
+    "recomputed positions count as useful": (
+        "ledger.py",
+        "fresh_from = max(start, sequence.high_water)",
+        "fresh_from = start",
+    ),
+    "the high-water mark stands still": (
+        "step.py",
+        "            sequence.high_water = sequence.num_computed",
+        "            pass",
+    ),
+    "an answer is one token too long": (
+        "step.py",
+        "if len(tokens) >= room:",
+        "if len(tokens) > room:",
+    ),
+    "a cancelled request keeps its memory": (
+        "loop.py",
+        'if place == "running":',
+        'if place == "running" and status == "ok":',
+    ),
+    "the door lets in what fills one block too many": (
+        "admission.py",
+        "if blocks > self.num_blocks:",
+        "if blocks > self.num_blocks + 1:",
+    ),
+    "the door turns away what just fits": (
+        "admission.py",
+        "blocks = -(-(total - 1) // self.block_size)",
+        "blocks = -(-total // self.block_size)",
+    ),
+    "the verifier does not count residents": (
+        "verify.py",
+        "if resident > most:",
+        "if False:",
+    ),
+    "the verifier does not look at the budget": (
+        "verify.py",
+        "if budget is not None and positions > budget:",
+        "if False:",
+    ),
+    "ended rows are no padding": (
+        "policies/request_level.py",
+        "padding=[PaddingRow(num_tokens=1, context=context)] * ended",
+        "padding=[]",
+    ),
+    "static does not wait for a full batch": (
+        "policies/static.py",
+        "view.num_waiting < self.max_num_seqs and not nothing_can_come(view)",
+        "False",
+    ),
+    "a window opens anew for what queued behind a batch": (
+        "policies/window.py",
+        "batch_just_ended = state.rows > 0",
+        "batch_just_ended = False",
+    ),
+    "a scheduled request is still counted as queued": (
+        "loop.py",
+        "running[name].schedule(self._step, now_s)",
+        "pass",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_loop_is_caught(tmp_path, name):
+    path, right, wrong = MUTATIONS[name]
+    for package in ("engines", "workloads"):
+        shutil.copytree(ROOT / package, tmp_path / package)
+    target = tmp_path / "engines" / "loop" / path
+    text = target.read_text()
+    assert text.count(right) == 1, f"the line to break is not there exactly once: {right!r}"
+    target.write_text(text.replace(right, wrong))
+    folder = Path(__file__).parent
+    done = subprocess.run(
+        [
+            sys.executable,
+            *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
+            *("-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)),
+            *(str(folder / test) for test in TESTS),
+        ],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 1, f"nobody noticed: {done.stdout[-2000:]}"
