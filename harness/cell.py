@@ -15,7 +15,8 @@ from typing import Final
 from engines.api import Clock, Engine, EngineInfo, Request, RequestSource, Sink, StepEvents
 from engines.clock import WallClock
 from harness.machine_watch import CollectorWatch, MachineSample, between, sample
-from harness.records import CellRecorder, CellTrailer, RecordedSource
+from harness.records import CellRecorder, CellSnapshot, CellTrailer, RecordedSource
+from harness.show.text import one_line
 from harness.worker_protocol import CellDone, Progress, RunCell
 from workloads.sources import ClosedLoopSource, make_source
 from workloads.workload import Load
@@ -78,12 +79,12 @@ class CellRun:
         with self._reporting():
             try:
                 self._warm_up()
-                trailer = self._measure()
+                trailer, snapshot = self._measure()
             except Exception as error:
                 self._recorder.close(self._broken(error))
                 raise
         self._recorder.close(trailer)
-        return CellDone(self._command.key, trailer.interrupted, self._recorder.snapshot())
+        return CellDone(self._command.key, trailer.interrupted, snapshot)
 
     def _warm_up(self) -> None:
         self._engine.reset()
@@ -92,7 +93,7 @@ class CellRun:
             self._engine.run(source, sink, self._clock)
             self._engine.reset()
 
-    def _measure(self) -> CellTrailer:
+    def _measure(self) -> tuple[CellTrailer, CellSnapshot]:
         """The run itself; nothing else happens between `restart` and the engine's return."""
         inner, sink = _wire(self._command.requests, self._command.load, self._clock, self._recorder)
         source = RecordedSource(inner, self._recorder)
@@ -103,8 +104,9 @@ class CellRun:
             if not self._stopped():
                 self._engine.run(source, sink, self._clock)
             end_s = self._clock.now()
+            snapshot = self._recorder.snapshot()
             after = sample(self._parent_pid)
-        return self._trailer(end_s, collector.pauses_s, before, after)
+        return self._trailer(end_s, collector.pauses_s, before, after), snapshot
 
     def _trailer(
         self,
@@ -154,9 +156,9 @@ class CellRun:
 
 
 def error_text(error: BaseException) -> str:
-    """One line for an exception of any kind."""
+    """One printable line for an exception of any kind."""
     first = (str(error).strip() or "no message").splitlines()[0]
-    return f"{type(error).__name__}: {first}"
+    return one_line(f"{type(error).__name__}: {first}")
 
 
 def _wire(

@@ -17,6 +17,7 @@ from engines.registry import BuildContext, EngineEntry, EngineSpec, parse_engine
 from engines.settings import byte_size, natural, one_of, positive_int
 
 DEFAULT_BUDGET_S: Final = 105.0
+STDOUT: Final = "-"
 _SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 T = TypeVar("T")
 

@@ -76,7 +76,8 @@ class ProgressBoard:
 
     def cell_ended(self, done: CellDone) -> None:
         label = done.key.engine
-        self._engines[label] = EngineStatus(label, "done", done.snapshot)
+        ended = replace(done.snapshot, running=0, waiting=0)
+        self._engines[label] = EngineStatus(label, "done", ended)
         self._display.cell_ended(self.snapshot(), self._engines[label])
 
     def failed(self, label: str, error: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 from typing import Final, Literal
 
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 Answer = Literal["better", "worse", "not separable"]
 Direction = Literal["higher", "lower"]
@@ -81,8 +81,8 @@ def _reach(logs: Sequence[float]) -> tuple[float, float]:
     """Half the interval's width, and the detectable effect, both on the log scale."""
     freedom = len(logs) - 1
     error = stdev(logs) / math.sqrt(len(logs))
-    in_doubt = float(student_t.ppf((1 + _CONFIDENCE) / 2, freedom))
-    in_power = float(student_t.ppf(_POWER, freedom))
+    in_doubt = float(stdtrit(freedom, (1 + _CONFIDENCE) / 2))
+    in_power = float(stdtrit(freedom, _POWER))
     return in_doubt * error, (in_doubt + in_power) * error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,6 @@ def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")],
 ) -> None:
     """Show a run again. Works for an interrupted one too, and then writes its files."""
-    from harness.launch import show_again
+    from harness.session import show_again
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    typer.echo(show_again(folder, width, sys.stdout.encoding))
+    typer.echo(show_again(folder, sys.stdout))
