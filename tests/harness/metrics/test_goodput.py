@@ -124,6 +124,13 @@ def test_an_unfinished_answer_is_a_miss_only_when_nothing_could_save_it(player, 
     assert result.goodput_excluded == excluded
 
 
+def test_a_wait_without_a_first_token_has_missed_no_tpot(player):
+    trailer = CellTrailer(9.0, interrupted=True)
+    result = attained(player, [player.request("a")], [], "tpot:50", trailer)
+    assert result.goodput_excluded == 1
+    assert result.attainment is None
+
+
 def test_without_bounds_there_is_no_goodput(player):
     result = attained(player, [player.request("a")], player.answer("a", [1.0]), None)
     assert result.goodput_req_s is None

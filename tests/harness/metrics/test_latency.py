@@ -74,6 +74,10 @@ def test_undefined_values_are_left_out_and_counted():  # F3
     assert summarise([]).p95 is None
 
 
+def test_spread_is_that_of_a_sample():
+    assert summarise([1.0, 2.0, 3.0]).std == pytest.approx(1.0)
+
+
 def test_p99_never_passes_the_maximum():  # F4
     values = [0.470 + i * 0.530 / 36 for i in range(37)] + [5.246, 6.732]
     sample = summarise(values)

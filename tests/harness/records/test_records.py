@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import pickle
+import threading
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from harness.records import (
     RecordedSource,
     read_cells,
 )
+from harness.records.line_file import LineFile
 from harness.run_file import close_run
 
 
@@ -207,6 +209,28 @@ def test_a_full_disk_met_by_the_flusher_is_told_at_the_next_emit(player, tmp_pat
     recorder.close(CellTrailer(1.0))
     (cell,) = read_cells(tmp_path)
     assert not cell.interrupted
+
+
+class Watched:
+    """Tells when something was written."""
+
+    def __init__(self) -> None:
+        self.written = threading.Event()
+
+    def write(self, data: bytes) -> int:
+        self.written.set()
+        return len(data)
+
+    def close(self) -> None:
+        pass
+
+
+def test_lines_reach_the_file_without_anyone_closing_it(tmp_path):
+    stream = Watched()
+    lines = LineFile(tmp_path / "x.jsonl", lambda path: stream)
+    lines.append("{}")
+    assert stream.written.wait(timeout=30)
+    lines.close()
 
 
 def test_a_recording_is_never_overwritten(player):

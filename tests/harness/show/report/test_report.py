@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engines.api import RequestStats
+from engines.api import RequestStats, StepEvents
 from harness.run_file import close_run
 from harness.run_values import RunFile
 from harness.show.report import comparison_text, finding, report_text
@@ -156,6 +156,16 @@ def test_the_report_says_everything_that_a_comparison_must_record(player):
         "E2E p95 ms",
     ):
         assert words in report, words
+
+
+def test_the_ledger_is_shown_in_shares_of_what_was_executed(player):
+    row = player.step(1, 0.0, 1.0, prompt=2, output=1, padding=1, useful_rows=2)
+    stats = RequestStats(first_time_prompt=2, first_time_output=1)
+    events = [StepEvents(1.0, step=row), *player.answer("a", [0.5, 1.0], stats)]
+    player.record([player.request("a", out=2)], events)
+    report = report_text(close_run(player.folder, {}, {}))
+    assert "| `fake`, `load` | 4 | 50.0% | 25.0% | 0.0% | 25.0% | 0.0% | 0.0% |" in report
+    assert "| 50.0% | n/a | 25.0% | SUSPECT |" in report  # slots, KV, padding
 
 
 def test_thin_quantiles_are_marked_with_a_legend(player):
