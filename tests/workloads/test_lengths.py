@@ -111,9 +111,21 @@ def test_mixture_labels_each_request_by_its_component() -> None:
 
 
 def test_another_output_distribution_leaves_the_prompts() -> None:
-    first = draw_lengths(only(Normal(300, 90), Exponential(50)), 50, 0, CONTEXT)
-    second = draw_lengths(only(Normal(300, 90), Uniform(1, 9)), 50, 0, CONTEXT)
+    first = draw_lengths(only(Normal(300, 90), Fixed(50)), 50, 0, CONTEXT)
+    second = draw_lengths(only(Normal(300, 90), Normal(40, 9)), 50, 0, CONTEXT)
     assert [p.prompt for p in first] == [p.prompt for p in second]
+
+
+def test_prompts_and_answers_are_independent_within_a_component() -> None:
+    pairs = draw_lengths(only(Exponential(100), Exponential(100)), 5000, 0, CONTEXT)
+    drawn = np.array([(pair.prompt, pair.output) for pair in pairs])
+    assert abs(np.corrcoef(drawn.T)[0, 1]) < 0.05
+
+
+def test_lengths_are_rounded_to_the_nearest_token() -> None:
+    assert set(prompts(Normal(2.5, 0))) == {3}
+    assert set(prompts(Normal(2.49, 0))) == {2}
+    assert set(prompts(LogNormal(0.2, 0))) == {1}
 
 
 @given(st.integers(0, 30), st.integers(0, 30))

@@ -47,8 +47,8 @@ def test_shuffled_rows_give_the_same_arrivals(
 
 def test_rows_of_one_instant_keep_the_files_order(write: WriteFile) -> None:
     late, tie = "2023-11-16 10:00:01,9,9", "2023-11-16 10:00:00"
-    text = "\n".join([HEADER, late, f"{tie},1,1", f"{tie},2,1", f"{tie},3,1"])
-    assert [row.prompt_tokens for row in read_azure(write("a.csv", text)).rows] == [1, 2, 3, 9]
+    text = "\n".join([HEADER, late, f"{tie},3,1", f"{tie},1,1", f"{tie},2,1"])
+    assert [row.prompt_tokens for row in read_azure(write("a.csv", text)).rows] == [3, 1, 2, 9]
 
 
 def test_columns_are_found_by_name(write: WriteFile) -> None:
