@@ -82,12 +82,13 @@ class ChunkedPolicy:
             if draft.budget == 0:
                 return
             name = sequence.request_id
-            if name in draft.work or name in draft.preempt:
+            if name in draft.preempt:
                 continue
-            n = self._share(sequence.num_remaining, draft.budget)
-            if n and _make_room(sequence, n, view, draft):
+            before = draft.work.get(name, 0)
+            n = self._share(sequence.num_remaining, draft.budget + before)
+            if n > before and _make_room(sequence, n, view, draft):
                 draft.work[name] = n
-                draft.budget -= n
+                draft.budget -= n - before
 
     def _admit(self, view: View, draft: _Draft) -> dict[RequestId, int]:
         admit: dict[RequestId, int] = {}

@@ -293,3 +293,30 @@ def test_output_does_not_depend_on_memory_or_budget(lab, answer_of, shapes, bloc
     assert run.tokens() == {r.request_id: answer_of(r) for r in requests}
     allowed = sum(r.max_tokens for r in requests)
     assert sum(row.preemptions for row in run.rows) <= allowed, "more preemptions than progress"
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    shapes=st.lists(
+        st.tuples(st.integers(1, 3), st.integers(6, 12), st.sampled_from([0.0, 0.5])),
+        min_size=4,
+        max_size=7,
+    ),
+    seqs=st.integers(4, 6),
+    budget=st.integers(2, 3),
+    block_size=st.sampled_from([1, 2, 3]),
+    tokens=st.integers(15, 30),
+)
+def test_residents_that_take_turns_share_scarce_memory(
+    lab, answer_of, shapes, seqs, budget, block_size, tokens
+):
+    """More residents than budget and too little memory: victims may have work in this step."""
+    requests = requests_from(shapes)
+    num_blocks = -(-tokens // block_size)
+    watcher = Watcher(ChunkedPolicy(seqs, budget))
+    executor = CheckedExecutor(num_blocks, block_size)
+    world = lab(watcher, num_blocks=num_blocks, block_size=block_size, executor=executor)
+    run = world.play(requests)
+    assert run.tokens() == {r.request_id: answer_of(r) for r in requests}
+    check_ledger(run, requests, executor, watcher)
+    assert world.cache.free_blocks == num_blocks

@@ -34,8 +34,8 @@ MUTATIONS = {
     ),
     "admission goes on in a step that preempted": (
         "policies/chunked.py",
-        "if not draft.preempt:",
-        "if True:",
+        "admit = {} if draft.preempt else self._admit(view, draft)",
+        "admit = self._admit(view, draft)",
     ),
     "admission reserves nothing": (
         "policies/chunked.py",
