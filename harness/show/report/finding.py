@@ -158,8 +158,8 @@ def _credit(run: RunFile, pairs: Sequence[Pair]) -> str:
                 f"in {plain(', '.join(others))}, so not all of the difference is the scheduler's."
             )
         return (
-            "These engines share runtime, memory and settings and differ in the policy, so the "
-            "difference is the scheduler's."
+            "These engines share runtime, memory and settings and differ in the policy, so a "
+            "difference between them that holds is the scheduler's."
         )
     names = {engine.name for engine in run.engines.values()}
     policies = {engine.settings.get("policy") for engine in run.engines.values()}

@@ -8,7 +8,7 @@ from typing import Any, Final
 from harness.metrics import parse_goodput
 from harness.metrics.results import Quantiles
 from harness.run_values import EngineSummary, RunFile
-from harness.show.report.words import MISSING, code, json_text, number
+from harness.show.report.words import MISSING, code, json_text, number, plain
 
 _SHOWN_ELSEWHERE: Final = (
     "workload",
@@ -54,7 +54,7 @@ def engine_lines(run: RunFile) -> list[str]:
         lines += [
             f"- {code(label)}, engine {code(engine.name)}, given as {code(engine.spec)}",
             f"    - max active sequences: {code(_max_active(engine))}",
-            f"    - token budget of a step: {code(_first(engine, 'max_num_batched_tokens'))}",
+            f"    - token budget of a step: {code(_token_budget(engine))}",
             f"    - KV allocation: {code(_allocation(engine))}",
             f"    - preemption: {code(_first(engine, 'preemption', 'preempt'))}",
             f"    - context: {engine.max_model_len} tokens",
@@ -120,7 +120,14 @@ def _first(engine: EngineSummary, *names: str) -> str:
     for name in names:
         if name in engine.settings:
             return json_text(engine.settings[name])
-    return "none" if names[0] == "max_num_batched_tokens" else MISSING
+    return MISSING
+
+
+def _token_budget(engine: EngineSummary) -> str:
+    """Only the chunked policy obeys the setting; the others run whole prompts in a step."""
+    if engine.settings.get("policy", "chunked") != "chunked":
+        return f"none (policy {plain(engine.settings['policy'])})"
+    return json_text(engine.settings.get("max_num_batched_tokens"))
 
 
 def _max_active(engine: EngineSummary) -> str:
