@@ -228,6 +228,14 @@ class TestClosedLoop:
             (9.0, 9.0),
         ]
 
+    def test_late_request_is_due_when_its_slot_is_freed(self, make_requests: MakeRequests) -> None:
+        source = ClosedLoopSource(make_requests(0.0, 0.1), VirtualClock(), 1, keep_schedule=True)
+        source.take(0.0, 1)
+        source.emit(StepEvents(5.0, finished=[Finish("a", "ok")]))
+        assert source.next_due() == 5.0
+        assert source.take(4.9, 1) == []
+        assert [r.scheduled_s for r in source.take(5.0, 1)] == [0.1]
+
     def test_limit_leaves_the_slot_free(self, make_requests: MakeRequests) -> None:
         source = ClosedLoopSource(make_requests(0.0, 0.0, 0.0), VirtualClock(), 2)
         assert len(source.take(0.0, 1)) == 1
