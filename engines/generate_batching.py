@@ -15,7 +15,10 @@ from engines.api import Due, End, Request
 
 @dataclass(frozen=True, slots=True)
 class BatchRule:
-    """`max_delay_s` is the window, counted from the oldest arrival; `None`: no timer at all."""
+    """`max_delay_s` is the window, counted from the oldest arrival; `None`: no timer at all.
+
+    With a window, what queued up while a batch ran goes out at once, together, as the next one.
+    """
 
     max_batch_size: int
     max_delay_s: float | None
@@ -41,7 +44,14 @@ class Done:
 
 
 def decide(
-    rule: BatchRule, num_waiting: int, oldest_arrival_s: float, now_s: float, due: Due, fits: int
+    rule: BatchRule,
+    num_waiting: int,
+    oldest_arrival_s: float,
+    now_s: float,
+    due: Due,
+    fits: int,
+    *,
+    batch_just_ended: bool,
 ) -> Start | WaitUntil | Done:
     """What to do while no batch runs.
 
@@ -57,7 +67,7 @@ def decide(
     if rule.max_delay_s is None:
         return WaitUntil(due) if isinstance(due, float) else Start(num_waiting)
     deadline_s = oldest_arrival_s + rule.max_delay_s
-    if now_s >= deadline_s:
+    if now_s >= deadline_s or batch_just_ended:
         return Start(num_waiting)
     return WaitUntil(min(deadline_s, due) if isinstance(due, float) else deadline_s)
 

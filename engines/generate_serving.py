@@ -72,6 +72,7 @@ class Serving:
         self._source, self._sink, self._clock = source, sink, clock
         self._waiting: deque[Request] = deque()
         self._batch: BatchRun | None = None
+        self._batch_just_ended = False
         self._step = 0
 
     def serve(self) -> None:
@@ -112,6 +113,7 @@ class Serving:
     def _decide(self) -> Start | WaitUntil | Done:
         setup = self._setup
         oldest = islice(self._waiting, setup.rule.max_batch_size)
+        just_ended, self._batch_just_ended = self._batch_just_ended, False
         return decide(
             setup.rule,
             num_waiting=len(self._waiting),
@@ -119,6 +121,7 @@ class Serving:
             now_s=self._clock.now(),
             due=self._source.next_due(),
             fits=setup.bounds.fits(oldest),
+            batch_just_ended=just_ended,
         )
 
     def _run_batch(self, size: int, looked_s: float) -> None:
@@ -140,6 +143,7 @@ class Serving:
             self._end_rows(batch, batch.unended(), "failed", str(error))
         finally:
             self._batch = None
+            self._batch_just_ended = True
         self._emit(batch.deliver_finished(self._clock.now()))
         self._end_rows(batch, batch.unended(), "cancelled", _STOPPED)
 

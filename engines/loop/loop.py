@@ -102,7 +102,7 @@ class _Run(Generic[State]):
         self._source = source
         self._sink = sink
         self._clock = clock
-        self._roster = Roster()
+        self._roster = Roster(info.model.eos_token_ids if info.model is not None else ())
         self._view = LoopView(self._roster, self._cache, source)
         self._state = self._policy.initial_state()
         self._step = 0

@@ -19,7 +19,8 @@ Place = Literal["waiting", "running", "swapped"]
 class Roster:
     """The loop's sequences. A request id stands in exactly one of the three places."""
 
-    def __init__(self) -> None:
+    def __init__(self, eos_token_ids: tuple[int, ...] = ()) -> None:
+        self._eos_token_ids = eos_token_ids
         self.waiting = Waiting()
         self.running = Resident()
         self.swapped = Resident()
@@ -30,7 +31,8 @@ class Roster:
 
     def submit(self, request: Request, max_tokens: int) -> None:
         """A new one waits behind all others."""
-        self.waiting.add_fresh(Sequence(request, max_tokens, self._arrivals))
+        sequence = Sequence(request, max_tokens, self._arrivals, self._eos_token_ids)
+        self.waiting.add_fresh(sequence)
         self._arrivals += 1
 
     def preempt(self, request_id: RequestId, mode: PreemptMode, now_s: float) -> None:

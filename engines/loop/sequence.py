@@ -79,11 +79,20 @@ class Sequence:
         "prompt_len",
         "request",
         "request_id",
+        "stop_ids",
         "tokens",
     )
 
-    def __init__(self, request: Request, max_tokens: int, arrival_index: int) -> None:
+    def __init__(
+        self,
+        request: Request,
+        max_tokens: int,
+        arrival_index: int,
+        eos_token_ids: tuple[int, ...] = (),
+    ) -> None:
         self.request = request
+        own = request.stop_token_ids
+        self.stop_ids = frozenset(own if request.ignore_eos else own + eos_token_ids)
         self.request_id = request.request_id
         self.tokens = list(request.prompt_token_ids)
         self.prompt_len = len(self.tokens)

@@ -117,11 +117,10 @@ def _take_tokens(
 
 
 def _until_stop(sequence: Sequence, tokens: list[int]) -> tuple[list[int], FinishReason | None]:
-    request = sequence.request
     room = sequence.max_len - len(sequence.tokens)
-    if request.stop_token_ids:
+    if sequence.stop_ids:
         for position, token in enumerate(tokens[:room]):
-            if token in request.stop_token_ids:
+            if token in sequence.stop_ids:
                 return tokens[: position + 1], "stop"
     if len(tokens) >= room:
         return tokens[:room], "length"

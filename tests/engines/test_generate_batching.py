@@ -14,11 +14,11 @@ WINDOW = BatchRule(4, 0.5)
 ONE = BatchRule(1, 0.0)
 
 
-def ask(rule, waiting, now_s, due, fits=None):
+def ask(rule, waiting, now_s, due, fits=None, just_ended=False):
     """`waiting` are the arrivals of those who wait."""
     oldest_s = waiting[0] if waiting else 0.0
     fits = len(waiting) if fits is None else fits
-    return decide(rule, len(waiting), oldest_s, now_s, due, fits)
+    return decide(rule, len(waiting), oldest_s, now_s, due, fits, batch_just_ended=just_ended)
 
 
 @pytest.mark.parametrize("rule", [STATIC, WINDOW, ONE])
@@ -50,6 +50,12 @@ def test_a_window_counts_from_the_oldest_arrival(due):
     assert ask(WINDOW, [1.0, 1.4], 1.4, due) == WaitUntil(1.5)
     assert ask(WINDOW, [1.0, 1.4], 1.5, due) == Start(2)
     assert ask(WINDOW, [1.0, 1.4], 7.0, due) == Start(2)
+
+
+def test_what_queued_behind_a_batch_waits_for_no_window():
+    assert ask(WINDOW, [1.0, 1.4], 1.4, 9.0, just_ended=True) == Start(2)
+    assert ask(STATIC, [1.0, 1.4], 1.4, 9.0, just_ended=True) == WaitUntil(9.0)
+    assert ask(WINDOW, [], 1.4, 9.0, just_ended=True) == WaitUntil(9.0)
 
 
 def test_a_window_looks_again_at_the_next_arrival():

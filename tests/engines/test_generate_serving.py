@@ -121,10 +121,13 @@ def dynamic(size: int, delay_s: float, **settings) -> Bench:
 THREE = [request("a", 3, 2), request("b", 5, 5), request("c", 1, 10)]
 
 
-def test_what_queued_while_the_model_was_busy_goes_out_together():
-    bench = dynamic(4, 0.0)
-    bench.serve_all([request("a", 3, 5)] + [request(f"b{i}", 3, 5, 1.0 + i / 10) for i in range(4)])
-    assert [len(batch) for batch in bench.model.batches] == [1, 4]
+@pytest.mark.parametrize("delay_s", [0.0, 5.0])
+def test_what_queued_while_the_model_was_busy_goes_out_together_at_once(delay_s):
+    bench = dynamic(4, delay_s)
+    queued = [request(f"b{i}", 3, 5, delay_s + 1.0 + i / 10) for i in range(3)]
+    record = bench.serve_all([request("a", 3, 5), *queued, request("z", 3, 1, 99.0)])
+    assert [len(batch) for batch in bench.model.batches] == [1, 3, 1]
+    assert record.steps[5].start_s == pytest.approx(record.steps[4].end_s)
 
 
 def test_a_window_gathers_until_the_oldest_has_waited_long_enough():

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from engines.loop.plan import Limits, Plan, View
 from engines.loop.policies.request_level import (
     BatchState,
-    nothing_can_come,
     run_batch,
     start_batch,
 )
@@ -39,7 +38,7 @@ class WindowPolicy:
             return run_batch(view, state), state
         batch_just_ended = state.rows > 0
         ready = view.num_waiting >= self.max_num_seqs or batch_just_ended
-        if not ready and not nothing_can_come(view):
+        if not ready:
             oldest = next(iter(view.waiting))
             window_ends_s = oldest.request.scheduled_s + self.max_delay_s
             if window_ends_s > view.now_s:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engines.api import EngineInfo, Finish, Request, RequestSource, StepEvents, StepRow
+from engines.api import EngineInfo, Finish, ModelInfo, Request, RequestSource, StepEvents, StepRow
 from engines.clock import VirtualClock
 from engines.loop.executors.cost_model import CostModelExecutor, StepCost
 from engines.loop.executors.hashing import HashingExecutor, hash_token
@@ -97,12 +97,13 @@ def make_lab(
     prefix_caching: bool = False,
     executor: Any = None,
     cache: Any = None,
+    model: ModelInfo | None = None,
 ) -> Lab:
     clock = VirtualClock()
     cache = cache or PagedCache(num_blocks, block_size, prefix_caching=prefix_caching)
     tokens = executor or HashingExecutor(num_blocks, block_size, VOCABULARY)
     timed = CostModelExecutor(clock, cost or StepCost(per_step_s=1.0), tokens)
-    info = EngineInfo("loop", {}, max_model_len, policy.limits.max_num_seqs)
+    info = EngineInfo("loop", {}, max_model_len, policy.limits.max_num_seqs, model=model)
     return Lab(EngineLoop(policy, cache, timed, info), cache, clock, Recording())
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
+from engines.api import ModelInfo
 from engines.loop.executors.cost_model import StepCost
 from engines.loop.policies.chunked import ChunkedPolicy
 from engines.loop.policies.static import StaticPolicy
@@ -37,6 +39,16 @@ def test_stop_token_ends_a_request_with_reason_stop(lab, request_of, answer_of):
     run = lab(chunked()).play([request_of("a", 5, 10, stop_token_ids=(stop,))])
     assert run.tokens()["a"] == answer_of(plain)[:4]
     assert run.finishes["a"].finish_reason == "stop"
+
+
+def test_end_of_sequence_stops_only_requests_that_do_not_ignore_it(lab, request_of, answer_of):
+    plain = request_of("a", 5, 10)
+    eos = answer_of(plain)[2]
+    model = ModelInfo("m", 4096, 1000, (eos,), (), 0, 0, "float32", "cpu")
+    forced, free = plain, replace(plain, request_id="b", ignore_eos=False)
+    run = lab(chunked(), model=model).play([forced, free])
+    assert run.tokens() == {"a": answer_of(plain), "b": answer_of(plain)[:3]}
+    assert run.finishes["b"].finish_reason == "stop"
 
 
 def test_times_of_a_request_add_up_to_its_end_to_end_time(lab, request_of):
