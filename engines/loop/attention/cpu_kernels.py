@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Number = Any  # an integer or float, of whatever width numba infers
+# Sums may be reordered, but NaN and infinity keep their meaning: a broken model must look broken.
+_FAST = frozenset({"reassoc", "contract", "nsz", "arcp", "afn"})
 
 
 def _as_float32_code(_typing: Any, element: Any) -> Any:
@@ -34,7 +36,7 @@ def _as_float32_code(_typing: Any, element: Any) -> Any:
 _as_float32: Any = intrinsic(_as_float32_code)
 
 
-@njit(fastmath=True, cache=True)
+@njit(fastmath=set(_FAST), error_model="numpy", cache=True)
 def _score(
     query: Array,
     keys: Array,
@@ -54,7 +56,7 @@ def _score(
             scores[r, at + o] = total
 
 
-@njit(fastmath=True, cache=True)
+@njit(fastmath=set(_FAST), error_model="numpy", cache=True)
 def _add(
     out: Array,
     values: Array,
@@ -84,9 +86,9 @@ def _add(
                 out[r, d] += w0 * _as_float32(values[base + o, head, d])
 
 
-@njit(fastmath=True, cache=True)
+@njit(fastmath=set(_FAST), error_model="numpy", cache=True)
 def _softmax(scores: Array, scale: Number, softcap: Number, sink: Number, has_sink: bool) -> None:
-    """In place over one row: the largest first, then the weights. No infinities: fast-math."""
+    """In place over one row: the largest first, then the weights."""
     if softcap > 0:
         for i in range(scores.shape[0]):
             scores[i] = math.tanh(scores[i] * scale / softcap) * softcap
@@ -108,7 +110,7 @@ def _softmax(scores: Array, scale: Number, softcap: Number, sink: Number, has_si
         scores[i] *= share
 
 
-@njit(parallel=True, fastmath=True, cache=True)
+@njit(parallel=True, fastmath=set(_FAST), error_model="numpy", cache=True)
 def attend_decodes(
     out: Array,  # [T, Hq, Dv] float32
     query: Array,  # [T, Hq, Dk] float32
