@@ -92,7 +92,7 @@ class Fleet:
         self._kill_all()
 
     def build(self) -> dict[str, EngineInfo]:
-        """Loads every engine, side by side; those that broke down are in `failures`.
+        """Loads every engine, side by side; in the order given, without those in `failures`.
 
         Raises `CbbenchError` for an engine that cannot be built as it was asked for.
         """
@@ -104,7 +104,8 @@ class Fleet:
                 raise CbbenchError(f"engine {label!r}: {answer.error}")
             if isinstance(answer, Failed):
                 self._fail(label, "load", answer.error)
-        return {label: a.info for label, a in answers.items() if isinstance(a, Built)}
+        stand = {label: answers[label] for label in self._workers}
+        return {label: a.info for label, a in stand.items() if isinstance(a, Built)}
 
     def encode(self, texts: list[str], *, chat: bool) -> list[list[int]]:
         """Token ids from the first worker that stands."""

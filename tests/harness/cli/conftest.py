@@ -16,18 +16,8 @@ from harness.cli.main import run_command
 PLUGIN = Path(__file__).parent / "plugin" / "cbbench_fakes.py"
 LIMIT_S = 60
 SMALL = [
-    "--workload",
-    "uniform",
-    "--num-prompts",
-    "6",
-    "--input-len",
-    "8",
-    "--output-len",
-    "4",
-    "--num-warmups",
-    "1",
-    "--repeats",
-    "1",
+    *("--workload", "uniform", "--num-prompts", "6", "--input-len", "8", "--output-len", "4"),
+    *("--num-warmups", "1", "--repeats", "1"),
 ]
 
 

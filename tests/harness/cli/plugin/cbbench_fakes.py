@@ -33,7 +33,19 @@ from engines.api import (
 from engines.registry import BuildContext, EngineEntry, Setting
 from engines.settings import non_negative_float, one_of, positive_int
 
-FAULTS = ("none", "mistake", "build", "warm-up", "run", "kill", "disk", "deaf", "child", "fail-all")
+FAULTS = (
+    "none",
+    "mistake",
+    "build",
+    "warm-up",
+    "run",
+    "kill",
+    "disk",
+    "deaf",
+    "child",
+    "fail-all",
+    "slow-load",
+)
 
 
 class FakeEngine:
@@ -141,6 +153,8 @@ def build(settings: Mapping[str, JsonValue], context: BuildContext) -> FakeEngin
     print("library noise on stderr: \x1b[31mred\x1b[0m", file=sys.stderr)
     if settings["fault"] == "mistake":
         raise CbbenchError(f"model {context.model!r} is not here; give another")
+    if settings["fault"] == "slow-load":
+        threading.Event().wait(600)
     if settings["fault"] == "build":
         raise RuntimeError("broke while loading")
     if settings["fault"] == "child":
