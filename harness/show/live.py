@@ -25,7 +25,7 @@ def render(run: RunSnapshot) -> Group:
     """A line about the run, a row per engine, and what went wrong."""
     table = Table(box=None, pad_edge=False, expand=False)
     table.add_column("engine", overflow="fold")
-    table.add_column("state")
+    table.add_column("state", no_wrap=True)
     for column in _COLUMNS:
         table.add_column(column, justify="right", no_wrap=True)
     for engine in run.engines:
