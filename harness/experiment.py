@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from engines.api import CbbenchError, Clock, EngineInfo, JsonValue, Request
 from harness import run_settings
@@ -35,6 +36,8 @@ from workloads.workload import (
     draw,
     warmup_requests,
 )
+
+LATER_WARMUP_TOKENS: Final = 8
 
 
 class Experiment:
@@ -66,6 +69,7 @@ class Experiment:
         self._reason = ""
         self._workload: Workload | None = None
         self._warmup: tuple[Request, ...] = ()
+        self._warm: set[str] = set()
 
     def run(self) -> dict[str, JsonValue]:
         """Loads, draws and runs all rounds. Returns the run's settings, for `close_run`.
@@ -147,7 +151,7 @@ class Experiment:
                 key=key,
                 requests=requests,
                 load=load,
-                warmup=self._warmup,
+                warmup=self._warmup_of(key.engine),
                 folder=self._folder.path,
                 save_outputs=self._config.save_outputs,
             )
@@ -159,6 +163,16 @@ class Experiment:
         if key.round == 1 and load.request_rate == math.inf:
             throughput = request_throughput(self._folder.path, key)
             self._best_req_s = max(self._best_req_s, throughput)
+
+    def _warmup_of(self, label: str) -> tuple[Request, ...]:
+        """Whole requests before an engine's first cell; later ones find it warm, and cost less."""
+        if label not in self._warm:
+            self._warm.add(label)
+            return self._warmup
+        return tuple(
+            replace(r, max_tokens=min(r.max_tokens or LATER_WARMUP_TOKENS, LATER_WARMUP_TOKENS))
+            for r in self._warmup
+        )
 
     def _resolve(self, wanted: AnyLoad) -> Load | None:
         """A relative load gets its rate once, from round 1, the same for all engines."""
@@ -193,6 +207,7 @@ class Experiment:
         settings["engines"] = run_settings.describe_engines(self._config.engines, self._infos)
         settings["model_info"] = run_settings.describe_model(self._infos)
         settings["loads"] = run_settings.describe_loads(self._loads.values())
+        settings["later_warmup_tokens"] = LATER_WARMUP_TOKENS
         settings["rounds"] = self._rounds
         settings["rounds_reason"] = self._reason
         settings["engine_order"] = [spec.label for spec in self._config.engines]

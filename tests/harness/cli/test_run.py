@@ -227,3 +227,15 @@ def test_trace_is_played_at_its_own_times(call: Call, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (raw,) = (tmp_path / "o" / "raw").iterdir()
     assert header_of(raw)["requests"]["scheduled_s"] == pytest.approx([0.0, 0.08, 0.2])
+
+
+def test_warm_up_is_whole_before_the_first_cell_and_short_later(
+    call: Call, tmp_path: Path, small: list[str]
+) -> None:
+    done = call("run", "--engines", "fake", *small, "--output-len", "12", "--request-rate", "inf",
+                "--repeats", "2", "--out", "o")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    log = (tmp_path / "o" / "logs" / "fake.log").read_text()
+    steps = [line for line in log.splitlines() if line.startswith("run of")]
+    assert steps == [f"run of {n} steps" for n in (12, 12, 8, 12)]
+    assert [r["counts"]["ok"] for r in run_file(tmp_path / "o")["results"]] == [6, 6]

@@ -87,6 +87,7 @@ class FakeEngine:
             if not running:
                 due = source.next_due()
                 if due is END:
+                    print(f"run of {self._steps} steps", flush=True)
                     return
                 assert due is not BLOCKED
                 source.wait(min(float(due), clock.now() + 0.05))  # type: ignore[arg-type]
