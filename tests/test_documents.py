@@ -1,0 +1,97 @@
+"""What the documents show works: their code runs, their workload loads, their commands parse."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import tomllib
+from typer.testing import CliRunner
+
+from engines.api import Request, StepEvents
+from engines.clock import VirtualClock
+from engines.registry import BuildContext, parse_engines
+from harness.cli.main import app
+from workloads.sources import ScheduledSource
+from workloads.workload import open_workload
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(name: str, language: str) -> list[str]:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def zeros(monkeypatch):
+    module = types.ModuleType("zeros")
+    exec(blocks("CONTRIBUTING.md", "python")[0], module.__dict__)
+    monkeypatch.setitem(sys.modules, "zeros", module)
+    return module
+
+
+def test_the_engine_of_contributing_serves(zeros):
+    (spec,) = parse_engines("zeros[pause_ms=20]", {"zeros": zeros.ENTRY})
+    engine = zeros.build(spec.settings, BuildContext())
+    clock, events = VirtualClock(), []
+
+    class Sink:
+        def emit(self, e: StepEvents) -> None:
+            events.append(e)
+
+    requests = [Request("a", (1,), 3), Request("b", (2,), 2, scheduled_s=1.0)]
+    engine.run(ScheduledSource(requests, clock), Sink(), clock)
+    assert sum(len(e.token_ids) for e in events) == 5
+    assert [f.request_id for e in events for f in e.finished] == ["a", "b"]
+    assert clock.now() == pytest.approx(1.04)
+
+
+def test_the_policy_of_contributing_runs():
+    exec(blocks("CONTRIBUTING.md", "python")[1], {})
+
+
+def test_the_entry_point_of_contributing_is_the_registrys():
+    from engines.registry import ENTRY_POINT_GROUP
+
+    table = tomllib.loads(blocks("CONTRIBUTING.md", "toml")[0])
+    assert list(table["project"]["entry-points"]) == [ENTRY_POINT_GROUP]
+
+
+def test_the_workload_of_contributing_loads(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(blocks("CONTRIBUTING.md", "toml")[1])
+    assert open_workload(str(path)).name == "mine"
+
+
+def commands() -> list[str]:
+    found = []
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8").replace("\\\n", " ")
+        found += re.findall(r"^ {4}(?:pip install -e \. && )?(cbbench .*)$", text, re.MULTILINE)
+    return found
+
+
+@pytest.mark.parametrize("command", commands())
+def test_commands_in_documents_name_known_commands_and_options(command):
+    words = shlex.split(command, comments=True)[1:]
+    path = [word for word in words[:2] if not word.startswith("-") and word.isalpha()]
+    known = None
+    for length in (2, 1):
+        result = CliRunner().invoke(app, [*path[:length], "--help"])
+        if result.exit_code == 0:
+            known = result.output
+            break
+    assert known is not None, f"no such command: {path}"
+    for word in words:
+        if word.startswith("--"):
+            assert word.split("=")[0] in known, f"{word} is not an option of {path}"
+
+
+def test_there_are_commands_to_check():
+    assert len(commands()) >= 5
