@@ -44,6 +44,11 @@ def test_a_table_longer_than_the_context_changes_nothing():
     assert np.array_equal(context_slots(short, 0), context_slots(long, 0))
 
 
+def test_a_real_row_keeps_its_positions_whatever_the_padding():
+    batch = Batch(0, [row([1, 1], 7, [0, 1, 2])], padding=[PaddingRow(1, 9)])
+    assert pack(batch, 4, 3, max_positions=6).positions.tolist() == [7, 8, 5]
+
+
 def test_an_empty_batch_packs_to_nothing():
     packed = pack(Batch(0, []), 4, 2, 100)
     assert packed.num_tokens == packed.num_sequences == len(packed.sampled) == 0

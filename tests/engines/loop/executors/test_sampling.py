@@ -51,6 +51,14 @@ def test_top_k_keeps_the_best_and_of_equals_the_lower_ids():
     assert set(draw_many(logits, Sampling(5.0, top_k=99), 200)) == {0, 1, 2, 3}
 
 
+def test_top_k_of_many_equals_keeps_the_lowest_ids():
+    assert set(draw_many(torch.zeros(1000), Sampling(1.0, top_k=3), 100)) == {0, 1, 2}
+
+
+def test_top_p_stops_once_p_is_reached_exactly():
+    assert set(draw_many(torch.zeros(2), Sampling(1.0, top_p=0.5), 100)) == {0}
+
+
 def test_top_p_keeps_the_smallest_set_that_reaches_p():
     logits = torch.log(torch.tensor([0.5, 0.3, 0.15, 0.05]))
     assert set(draw_many(logits, Sampling(1.0, top_p=0.45), 200)) == {0}

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from engines.api import GREEDY, CbbenchError, Sampling  # noqa: E402
 from engines.loop.executors.api import Batch, PaddingRow, Row, StepResult, SwapCopy  # noqa: E402
+from engines.loop.executors.sampling import choose_tokens  # noqa: E402
 from engines.loop.executors.torch_model import TorchExecutor, load_for_loop  # noqa: E402
 from engines.models.load import LoadedModel  # noqa: E402
 from engines.registry import BuildContext  # noqa: E402
@@ -245,6 +246,19 @@ def test_sampled_tokens_do_not_depend_on_who_else_is_in_the_batch(load_family):
     assert together == alone
 
 
+def test_noise_is_keyed_by_the_position_of_the_new_token(load_family, own_logits):
+    loaded = load_family("llama")
+    warm = Sampling(temperature=3.0, seed=1)
+    executor = TorchExecutor(loaded, NUM_BLOCKS, 4, "gathered")
+    tokens = list(range(3, 23))
+    logits = own_logits(loaded, tokens)
+    for done in range(0, 20, 4):
+        row = Row("me", tokens[done : done + 4], done, [9, 2, 7, 1, 5], True, warm)
+        got = executor.submit(Batch(0, [row])).result().tokens[0]
+        expected = choose_tokens(logits[done + 3 : done + 4], [warm], ["me"], [done + 4])
+        assert got == expected.tolist()
+
+
 def test_durations_add_up_to_the_step(load_family, make_known):
     ticks = count()
     loaded, rng = load_family("llama"), np.random.default_rng(8)
@@ -286,3 +300,13 @@ def test_loading_counts_the_bytes_that_the_layers_keep(checkpoint):
     context = BuildContext(str(checkpoint("llama")), device="cpu", dtype="float32", threads=1)
     info = load_for_loop(context, "reference").info
     assert info.kv_bytes_per_token == 2 * 2 * 2 * 8 * 4  # layers, k and v, heads, dim, bytes
+
+
+@pytest.mark.gpu
+def test_the_gpu_gives_the_models_own_tokens_with_swaps(checkpoint, make_known):
+    context = BuildContext(str(checkpoint("llama")), device="cuda", dtype="float32")
+    loaded = load_for_loop(context)
+    cpu = load_for_loop(BuildContext(context.model, device="cpu", dtype="float32"))
+    rng = np.random.default_rng(0)
+    executor = TorchExecutor(loaded, NUM_BLOCKS, 4)
+    play_at_random(Play(executor, 4, rng), make_known(cpu, [30, 12, 25], rng), True, True)
