@@ -38,7 +38,7 @@ def plain_environment(tmp_path: Path, fake_plugin: Path) -> dict[str, str]:
     """A log's surroundings: no terminal, no width, ASCII only."""
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
     return environment | {
-        "PYTHONPATH": str(fake_plugin),
+        "PYTHONPATH": os.pathsep.join([str(fake_plugin), os.environ.get("PYTHONPATH", "")]),
         "TERM": "dumb",
         "PYTHONIOENCODING": "ascii",
         "CBBENCH_FAKE_CHILD": str(tmp_path / "child.pid"),
