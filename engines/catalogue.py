@@ -27,6 +27,12 @@ _DELIVER: Final = Setting(
     "stream",
     "stream: tokens leave as each step ends; batch: all at the batch's end",
 )
+_CACHE: Final = Setting(
+    "cache",
+    one_of("static", "dynamic"),
+    "static",
+    "transformers' cache: static is allocated once a batch, dynamic is copied as it grows",
+)
 _MAX_BATCH_SIZE: Final = Setting(
     "max_batch_size", positive_int, 16, "the most requests in one call of generate"
 )
@@ -34,14 +40,14 @@ _MAX_BATCH_SIZE: Final = Setting(
 SEQUENTIAL: Final = EngineEntry(
     name="sequential",
     summary="transformers generate, one request at a time: the naive script",
-    settings=(_DELIVER, _KV_MEMORY),
+    settings=(_DELIVER, _CACHE, _KV_MEMORY),
     builder="engines.generate:build_sequential",
     preset={},
 )
 STATIC: Final = EngineEntry(
     name="static",
     summary="transformers generate on fixed batches; waits until a batch is full",
-    settings=(_MAX_BATCH_SIZE, _DELIVER, _KV_MEMORY),
+    settings=(_MAX_BATCH_SIZE, _DELIVER, _CACHE, _KV_MEMORY),
     builder="engines.generate:build_static",
     preset={},
 )
@@ -57,6 +63,7 @@ DYNAMIC: Final = EngineEntry(
             "how long the oldest waiting request may wait for company, in milliseconds",
         ),
         _DELIVER,
+        _CACHE,
         _KV_MEMORY,
     ),
     builder="engines.generate:build_dynamic",

@@ -63,9 +63,10 @@ class GenerateEngine:
         self._setup = Setup(
             rule=rule,
             bounds=Bounds(loaded.info.max_model_len, kv_tokens),
-            packer=GeneratePacker(loaded),
+            packer=GeneratePacker(loaded, cast(str, settings["cache"])),
             eos_token_ids=loaded.info.eos_token_ids,
             streams=settings["deliver"] == "stream",
+            reserves_whole=settings["cache"] == "static",
             stopping=threading.Event(),
         )
 
@@ -82,7 +83,6 @@ class GenerateEngine:
         resolved: dict[str, JsonValue] = {
             **self._settings,
             "attention": "sdpa",
-            "cache": "dynamic",
             "padding": "left",
             "threads": torch.get_num_threads(),
         }

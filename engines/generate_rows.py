@@ -51,12 +51,16 @@ class StepPlace:
 
 @dataclass(slots=True)
 class BatchRun:
-    """`slots` is the most rows a batch may have; `streams`: tokens leave as each step ends."""
+    """`slots` is the most rows a batch may have; `streams`: tokens leave as each step ends.
+
+    `reserves_whole`: the cache has the batch's last size from the start, else it grows.
+    """
 
     rows: Sequence[Row]
     slots: int
     streams: bool
     started_s: float
+    reserves_whole: bool = False
     first_step_end_s: float | None = None
     num_steps: int = 0
 
@@ -147,6 +151,10 @@ class BatchRun:
             prefix_hit_tokens=0,
         )
 
+    def _columns(self) -> int:
+        """Positions that the cache has for each row; the last token is never fed back."""
+        return self.width + (self.longest - 1 if self.reserves_whole else self.num_steps)
+
     def _step_row(self, live: Sequence[int], place: StepPlace) -> StepRow:
         """A prefill computes rows x width positions, a decode step one a row, ended ones too."""
         prefill = self.num_steps == 0
@@ -173,5 +181,5 @@ class BatchRun:
             output=output,
             padding=executed - prompt - output,
             tokens_held=sum(prompts[i] + self.num_steps for i in live),
-            tokens_reserved=len(self.rows) * (self.width + self.num_steps),
+            tokens_reserved=len(self.rows) * self._columns(),
         )

@@ -61,6 +61,7 @@ class Setup:
     packer: Packer
     eos_token_ids: tuple[int, ...]
     streams: bool
+    reserves_whole: bool
     stopping: threading.Event
 
 
@@ -132,6 +133,7 @@ class Serving:
             slots=self._setup.rule.max_batch_size,
             streams=self._setup.streams,
             started_s=started_s,
+            reserves_whole=self._setup.reserves_whole,
         )
         packed = self._setup.packer.pack(requests)
         pack_s = self._clock.now() - started_s

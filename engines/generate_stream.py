@@ -48,8 +48,9 @@ class GeneratePacker:
     from those of other engines, so they are dropped from the loaded model.
     """
 
-    def __init__(self, loaded: LoadedModel) -> None:
+    def __init__(self, loaded: LoadedModel, cache: str = "static") -> None:
         self._model = loaded.model
+        self._cache = cache
         self._model.generation_config = GenerationConfig()
         self._device = loaded.device
         self._max_model_len = loaded.info.max_model_len
@@ -59,7 +60,9 @@ class GeneratePacker:
     def pack(self, requests: Sequence[Request]) -> GenerateBatch:
         prompts = [request.prompt_token_ids for request in requests]
         padded = pad_left(prompts, self._pad_id, self._device)
-        return GenerateBatch(self._model, padded, requests, self._pad_id, self._max_model_len)
+        return GenerateBatch(
+            self._model, padded, requests, self._pad_id, self._max_model_len, self._cache
+        )
 
 
 class GenerateBatch:
@@ -72,8 +75,10 @@ class GenerateBatch:
         requests: Sequence[Request],
         pad_id: int,
         max_model_len: int,
+        cache: str,
     ) -> None:
         self._model = model
+        self._cache = cache
         self._padded = padded
         self._requests = requests
         self._pad_id = pad_id
@@ -103,6 +108,8 @@ class GenerateBatch:
             max_new_tokens=max_new_tokens,
             do_sample=False,
             use_cache=True,
+            cache_implementation=self._cache,
+            disable_compile=True,
             pad_token_id=self._pad_id,
         )
 

@@ -153,8 +153,8 @@ def split_outside_brackets(text: str, separator: str = ",") -> list[str]:
 def unknown_name(kind: str, name: str, known: Sequence[str]) -> CbbenchError:
     """The error for a name that is not among `known`, with the nearest one."""
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return CbbenchError(f"unknown {kind} {name!r}{hint} Known: {', '.join(sorted(known))}")
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return CbbenchError(f"unknown {kind} {name!r}; {hint}known: {', '.join(sorted(known))}")
 
 
 def _parse_engine(text: str, installed: Mapping[str, EngineEntry]) -> EngineSpec:

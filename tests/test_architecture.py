@@ -115,7 +115,8 @@ def test_importing_loads_nothing_heavy(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["workloads.workload", "workloads.sources", "harness.session", "harness.worker"]
+    "module",
+    ["workloads.workload", "workloads.sources", "harness.run.session", "harness.worker.service"],
 )
 def test_the_parent_and_a_fresh_worker_load_no_model_library(module: str) -> None:
     code = f"import sys, {module}; print(*sorted(sys.modules))"

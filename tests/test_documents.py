@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+import tomllib
 import types
 from pathlib import Path
 
 import pytest
-import tomllib
 from typer.testing import CliRunner
 
 from engines.api import Request, StepEvents

@@ -38,7 +38,8 @@ def encode_prompts(model: str, texts: Sequence[str], *, chat: bool) -> list[list
         return [list(tokenizer.encode(text)) for text in texts]
     if tokenizer.chat_template is None:
         raise CbbenchError(
-            f"model {model!r} has no chat template; leave the chat form out of this workload"
+            f"model {model!r} has no chat template; "
+            "give --skip-chat-template to send texts as they are"
         )
     return [_encode_chat(tokenizer, text) for text in texts]
 

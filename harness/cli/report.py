@@ -13,6 +13,6 @@ def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")],
 ) -> None:
     """Show a run again. Works for an interrupted one too, and then writes its files."""
-    from harness.session import show_again
+    from harness.run.session import show_again
 
     typer.echo(show_again(folder, sys.stdout))

@@ -1,4 +1,4 @@
-"""`cbbench run`: options in, exit code out. What they mean is `harness.config`'s to say."""
+"""`cbbench run`: options in, exit code out. What they mean is `harness.run.config`'s to say."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def run(
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Time for the whole run, as in 110s; default: 105s."),
+        typer.Option(metavar="TIME", help="Time for the whole run, as in 110s; default: 110s."),
     ] = None,
     order: Annotated[
         str, typer.Option(metavar="random|fixed", help="Of the engines within a round.")
@@ -99,6 +99,12 @@ def run(
             "--ignore-eos/--no-ignore-eos", help="Answers of the lengths asked for, or natural."
         ),
     ] = True,
+    skip_chat_template: Annotated[
+        bool,
+        typer.Option(
+            "--skip-chat-template", help="jsonl: prompts as they are, not as a user's message."
+        ),
+    ] = False,
     out: Annotated[
         str | None,
         typer.Option(metavar="DIR", help="A new or empty folder; default: results/<id>."),
@@ -112,8 +118,8 @@ def run(
     ] = False,
 ) -> int:
     """Run every engine on the same traffic and compare them."""
-    from harness.config import RunOptions
-    from harness.launch import launch
+    from harness.run.config import RunOptions
+    from harness.run.launch import launch
 
     options = RunOptions(
         engines=engines,
@@ -140,6 +146,7 @@ def run(
         budget=budget,
         order=order,
         ignore_eos=ignore_eos,
+        skip_chat_template=skip_chat_template,
         save_outputs=save_outputs,
         strict=strict,
         out=out,

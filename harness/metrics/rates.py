@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from harness.metrics.latency import e2e_s
-from harness.metrics.quantiles import quantile
+from harness.metrics.latency import e2e_s, ttft_s
 from harness.metrics.results import LoadKind, SteadyWindow
 from harness.records.schema import CellRecord, RequestRecord
 
@@ -57,8 +56,8 @@ def steady_window(record: CellRecord) -> SteadyWindow | None:
 def kept_up(record: CellRecord) -> bool | None:
     """Under open-loop load: whether the work ended soon after the arrivals did.
 
-    The drain that even an idle engine needs is taken as the 5% quantile of E2E. `None` for other
-    loads and for too few requests.
+    A drain that even an unloaded engine may need is no sign of a queue: the shortest TTFT and the
+    longest time from a first to a last token. `None` for other loads and for too few requests.
     """
     ok = [request for request in record.requests if request.status == "ok"]
     span_s = makespan_s(record.requests)
@@ -67,7 +66,9 @@ def kept_up(record: CellRecord) -> bool | None:
     if len(ok) < _KEPT_UP * len(record.requests):
         return False
     arrivals_s = [request.scheduled_s for request in record.requests]
-    drain_s = quantile(sorted(e2e_s(request) or 0.0 for request in ok), 0.05) or 0.0
+    waits_s = [ttft_s(request) or 0.0 for request in ok]
+    answers_s = [(e2e_s(r) or 0.0) - wait_s for r, wait_s in zip(ok, waits_s, strict=True)]
+    drain_s = min(waits_s) + max(answers_s)
     return (max(arrivals_s) - min(arrivals_s) + drain_s) / span_s >= _KEPT_UP
 
 

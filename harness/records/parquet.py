@@ -1,7 +1,7 @@
 """Reads the closed form of a run: requests.parquet, steps.parquet and what their rows cannot hold.
 
 The facts of a cell that belong to no row (engine, trailer, defects) stand in the file's own
-metadata under `CELLS_KEY`, as a JSON list. Writing is `harness.run_tables`' work, since it adds
+metadata under `CELLS_KEY`, as a JSON list. Writing is `harness.results.tables`' work, since it adds
 derived columns.
 """
 

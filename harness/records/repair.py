@@ -5,6 +5,7 @@ Changes nothing that was written whole.
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,7 +23,9 @@ def record_death(folder: Path, key: CellKey, error: str) -> None:
     record = read_raw_cell(path) if path.is_file() else None
     if record is None or record.trailer is not None:
         return
-    whole, newline, _ = path.read_bytes().rpartition(b"\n")
     trailer = CellTrailer(record.end_s, error=error)
     last = encode_line({"end": asdict(trailer)}) + "\n"
-    path.write_bytes(whole + newline + last.encode())
+    with path.open("r+b") as file:
+        file.truncate(path.read_bytes().rfind(b"\n") + 1)
+        file.seek(0, os.SEEK_END)
+        file.write(last.encode())

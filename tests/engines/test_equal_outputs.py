@@ -21,6 +21,7 @@ FAMILIES = ["llama", "qwen3", "mistral", "gpt2"]
 ENGINES = [
     "sequential",
     "static[max_batch_size=4]",
+    "static[max_batch_size=4,cache=dynamic]",
     "dynamic[max_batch_size=3,max_delay_ms=0]",
     "continuous",
     "continuous[max_num_batched_tokens=7,max_num_seqs=5,block_size=1,num_blocks=400]",

@@ -91,11 +91,18 @@ class Record:
 class Bench:
     """One engine on the fake model."""
 
-    def __init__(self, rule: BatchRule, streams: bool = True, kv_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        rule: BatchRule,
+        streams: bool = True,
+        kv_tokens: int | None = None,
+        whole: bool = False,
+    ) -> None:
         self.clock = VirtualClock()
         self.model = FakeModel(self.clock, lambda request, n: n)
         self.stopping = threading.Event()
-        self.setup = Setup(rule, Bounds(64, kv_tokens), self.model, (EOS,), streams, self.stopping)
+        bounds = Bounds(64, kv_tokens)
+        self.setup = Setup(rule, bounds, self.model, (EOS,), streams, whole, self.stopping)
 
     def serve(self, source: RequestSource, record: Record | None = None) -> Record:
         record = record or Record()
@@ -193,6 +200,11 @@ def test_ledger_adds_up_to_what_was_computed(streams: bool):
     stats = [finish.stats for finish in record.finishes.values()]
     assert sum(s.first_time_prompt for s in stats) == sum(step.prompt for step in record.steps)
     assert sum(s.first_time_output for s in stats) == sum(step.output for step in record.steps)
+
+
+def test_a_cache_allocated_at_once_reserves_the_batchs_last_size():
+    record = static(4, whole=True).serve_all(THREE)
+    assert {step.tokens_reserved for step in record.steps} == {3 * (5 + 10 - 1)}
 
 
 def test_step_rows_describe_the_batch():

@@ -49,11 +49,11 @@ def test_chat_mix_has_the_quantiles_of_the_scaled_azure_conversations() -> None:
     pairs = draw_lengths(load_preset("chat-mix").components, 40_000, 0, 4096)
     prompt = LengthSummary.of([pair.prompt for pair in pairs])
     output = LengthSummary.of([pair.output for pair in pairs])
-    target = {"mean": (289, 53), "p50": (255, 32), "p95": (1020, 113), "p99": (1035, 150)}
+    target = {"mean": (144, 26), "p50": (128, 16), "p95": (510, 56), "p99": (518, 75)}
     for statistic, (prompt_target, output_target) in target.items():
         assert getattr(prompt, statistic) == pytest.approx(prompt_target, rel=0.03), statistic
         assert getattr(output, statistic) == pytest.approx(output_target, rel=0.05), statistic
-    assert output.max == 250
+    assert output.max == 125
 
 
 def test_chat_mix_retrieval_has_long_prompts_and_longer_answers() -> None:

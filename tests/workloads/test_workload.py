@@ -23,7 +23,7 @@ from workloads.workload import (
 )
 
 WriteFile = Callable[[str, str], Path]
-GOLDEN = "fac7a77cd28e312c5d5d39d835ea8e804eb3a2b51369d337970299b28634309f"
+GOLDEN = "7c7edc03aa14da482eab1f0ded10f408a42ac169a68a8818f3dd54ddff1e75c7"
 DRAW_IN_A_PROCESS = """
 from workloads.workload import ModelLimits, draw, open_workload
 limits = ModelLimits(4096, 4096, (0, 1, 2))
@@ -125,9 +125,9 @@ def test_another_seed_changes_everything(limits: ModelLimits, chat_mix: Workload
 
 
 def test_requests_fit_a_small_context_and_clipping_is_counted() -> None:
-    small = ModelLimits(4096, 128)
+    small = ModelLimits(4096, 64)
     drawn = draw(open_workload("chat-mix"), seed=0, limits=small)
-    assert all(prompt + (output or 0) <= 128 for prompt, output in lengths(drawn))
+    assert all(prompt + (output or 0) <= 64 for prompt, output in lengths(drawn))
     assert drawn.clipped["prompt"] > 10
     assert drawn.clipped["output"] > 0
 

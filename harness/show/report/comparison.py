@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from harness.run_values import RunFile
+from harness.results.values import RunFile
 from harness.show.report.columns import THIN_LEGEND, comparison_row, comparison_titles
 from harness.show.report.finding import (
     OFFERED_RATE_METRICS,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from harness.comparisons import Pair, choose_pairs
-from harness.run_values import Comparison, RunFile
+from harness.results.comparisons import Pair, choose_pairs
+from harness.results.values import Comparison, RunFile
 from harness.show.report.words import METRIC_WORDS, metric_value, number, plain
 
 _SATURATED: Final = ("output_throughput_tok_s", "ttft_s.p95")

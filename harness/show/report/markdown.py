@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from harness.comparisons import choose_pairs
 from harness.metrics.results import CellResult, FailureQuantiles
-from harness.run_values import Comparison, RunFile
+from harness.results.comparisons import choose_pairs
+from harness.results.values import Comparison, RunFile
 from harness.show.report.columns import (
     LEDGER_PARTS,
     THIN_LEGEND,

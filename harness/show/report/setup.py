@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from harness.metrics import parse_goodput
 from harness.metrics.results import Quantiles
-from harness.run_values import EngineSummary, RunFile
+from harness.results.values import EngineSummary, RunFile
 from harness.show.report.words import MISSING, code, json_text, number, plain
 
 _SHOWN_ELSEWHERE: Final = (

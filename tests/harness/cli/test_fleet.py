@@ -11,11 +11,11 @@ import pytest
 
 from engines.api import Request
 from engines.registry import BuildContext, installed_engines, parse_engines
-from harness.fleet import EngineFailure, Fleet
-from harness.interrupts import Interrupts
 from harness.records import CellKey, read_cells
-from harness.run_folder import claim
-from harness.worker_protocol import Progress, RunCell
+from harness.run.fleet import EngineFailure, Fleet
+from harness.run.folder import claim
+from harness.run.interrupts import Interrupts
+from harness.worker.protocol import Progress, RunCell
 from workloads.workload import Load
 
 

@@ -64,6 +64,13 @@ def test_an_engine_keeps_up_when_work_ends_soon_after_arrivals(player, service_s
     assert kept_up(player.cell(requests, events)) is expected
 
 
+def test_a_long_last_answer_is_no_sign_of_a_queue(player):
+    requests = [player.request(f"r{i}", at=float(i)) for i in range(10)]
+    events = [event for i in range(9) for event in player.answer(f"r{i}", [i + 0.1, i + 0.2])]
+    events += player.answer("r9", [9.1, 14.0])
+    assert kept_up(player.cell(requests, events)) is True
+
+
 def test_short_and_long_part_at_the_median_of_what_was_scheduled(player):
     requests = [player.request(f"r{i}", prompt=10 * i + 1, out=2) for i in range(4)]
     events = [event for i in range(4) for event in player.answer(f"r{i}", [1.0, 2.0 + i])]

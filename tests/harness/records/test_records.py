@@ -30,7 +30,7 @@ from harness.records import (
     read_cells,
 )
 from harness.records.line_file import LineFile
-from harness.run_file import close_run
+from harness.results.file import close_run
 
 
 def strict(text: str):

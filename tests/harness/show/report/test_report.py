@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engines.api import RequestStats, StepEvents
-from harness.run_file import close_run
-from harness.run_values import RunFile
+from harness.results.file import close_run
+from harness.results.values import RunFile
 from harness.show.report import comparison_text, finding, report_text
 
 LOOP_STATIC = (

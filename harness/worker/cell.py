@@ -14,10 +14,10 @@ from typing import Final
 
 from engines.api import Clock, Engine, EngineInfo, Request, RequestSource, Sink, StepEvents
 from engines.clock import WallClock
-from harness.machine_watch import CollectorWatch, MachineSample, between, sample
 from harness.records import CellRecorder, CellSnapshot, CellTrailer, RecordedSource
 from harness.show.text import one_line
-from harness.worker_protocol import CellDone, Progress, RunCell
+from harness.worker.machine_watch import CollectorWatch, MachineSample, between, sample
+from harness.worker.protocol import CellDone, Progress, RunCell
 from workloads.sources import ClosedLoopSource, make_source
 from workloads.workload import Load
 

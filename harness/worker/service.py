@@ -16,9 +16,9 @@ from queue import SimpleQueue
 
 from engines.api import CbbenchError, Engine, EngineInfo
 from engines.registry import BuildContext, EngineSpec, build_engine, installed_engines
-from harness.cell import CellRun, error_text
 from harness.records import CellKey
-from harness.worker_protocol import (
+from harness.worker.cell import CellRun, error_text
+from harness.worker.protocol import (
     Answer,
     Build,
     Built,

@@ -13,11 +13,11 @@ from typing import Final, Literal
 
 from engines.api import CbbenchError, EngineInfo
 from engines.registry import BuildContext, EngineSpec
-from harness.interrupts import Interrupts
 from harness.records.repair import record_death
-from harness.run_folder import RunFolder
-from harness.worker_process import WorkerProcess, wait_any
-from harness.worker_protocol import (
+from harness.run.folder import RunFolder
+from harness.run.interrupts import Interrupts
+from harness.worker.process import WorkerProcess, wait_any
+from harness.worker.protocol import (
     Answer,
     Build,
     Built,

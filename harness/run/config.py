@@ -16,7 +16,7 @@ from engines.api import CbbenchError
 from engines.registry import BuildContext, EngineEntry, EngineSpec, parse_engines
 from engines.settings import byte_size, natural, one_of, positive_int
 
-DEFAULT_BUDGET_S: Final = 105.0
+DEFAULT_BUDGET_S: Final = 110.0
 STDOUT: Final = "-"
 _SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 T = TypeVar("T")
@@ -50,6 +50,7 @@ class RunOptions:
     budget: str | None = None
     order: str = "random"
     ignore_eos: bool = True
+    skip_chat_template: bool = False
     save_outputs: bool = False
     strict: bool = False
     out: str | None = None
@@ -79,6 +80,7 @@ class RunConfig:
     budget_s: float | None
     shuffled: bool
     ignore_eos: bool
+    skip_chat_template: bool
     save_outputs: bool
     strict: bool
     out: Path | None
@@ -111,6 +113,7 @@ def read_options(options: RunOptions, installed: Mapping[str, EngineEntry]) -> R
         budget_s=budget_s,
         shuffled=_read(options.order, "--order", one_of("random", "fixed")) == "random",
         ignore_eos=options.ignore_eos,
+        skip_chat_template=options.skip_chat_template,
         save_outputs=options.save_outputs,
         strict=options.strict,
         out=None if options.out is None else Path(options.out),

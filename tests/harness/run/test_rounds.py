@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.rounds import RoundPlan, decide, engine_order
+from harness.run.rounds import RoundPlan, decide, engine_order
 
 LABELS = ("a", "b", "c", "d")
 

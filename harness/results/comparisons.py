@@ -15,7 +15,7 @@ from typing import Final
 from harness.metrics.latency import e2e_s, ttft_s
 from harness.metrics.results import CellResult, GroupResult, Quantiles
 from harness.records import CellRecord, RequestRecord
-from harness.run_values import Comparison, EngineSummary, Kind
+from harness.results.values import Comparison, EngineSummary, Kind
 from harness.statistics import Direction, PairedRatio, compare_rounds, pool_rounds
 
 _Value = Callable[[GroupResult], float | None]

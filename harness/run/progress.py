@@ -11,7 +11,7 @@ from dataclasses import replace
 from engines.api import Clock
 from harness.show.display import Display
 from harness.show.snapshot import EngineState, EngineStatus, RunSnapshot
-from harness.worker_protocol import CellDone, Progress
+from harness.worker.protocol import CellDone, Progress
 
 
 class ProgressBoard:

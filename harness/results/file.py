@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from engines.api import CbbenchError, EngineInfo, JsonValue
-from harness.comparisons import choose_pairs, compare_cells
 from harness.metrics import CellResult, parse_goodput, summarise_cell
 from harness.metrics.classes import request_classes
 from harness.metrics.quantiles import summarise
@@ -34,8 +33,9 @@ from harness.records.encoding import info_to_json, strict_json
 from harness.records.parquet import REQUESTS_FILE, RUN_FILE, STEPS_FILE
 from harness.records.reader import read_raw_cells
 from harness.records.schema import RAW_FOLDER
-from harness.run_tables import write_requests, write_steps
-from harness.run_values import (
+from harness.results.comparisons import choose_pairs, compare_cells
+from harness.results.tables import write_requests, write_steps
+from harness.results.values import (
     SCHEMA_VERSION,
     EngineSummary,
     RunFile,

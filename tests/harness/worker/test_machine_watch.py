@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from harness.machine_watch import CollectorWatch, MachineSample, between, sample
+from harness.worker.machine_watch import CollectorWatch, MachineSample, between, sample
 
 START = MachineSample(wall_s=1000.0, monotonic_s=10.0, busy_cpu_s=500.0, own_cpu_s=50.0)
 

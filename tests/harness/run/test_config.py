@@ -10,7 +10,7 @@ import pytest
 
 from engines.api import CbbenchError
 from engines.registry import EngineEntry
-from harness.config import DEFAULT_BUDGET_S, RunConfig, RunOptions, read_options, settings_text
+from harness.run.config import DEFAULT_BUDGET_S, RunConfig, RunOptions, read_options, settings_text
 
 INSTALLED = {
     name: EngineEntry(name=name, summary="", settings=(), builder="nowhere:build", preset={})

@@ -12,8 +12,8 @@ from typing import cast
 
 from engines.api import EngineInfo, JsonValue
 from engines.registry import EngineSpec
-from harness.config import RunConfig
-from harness.fleet import EngineFailure
+from harness.run.config import RunConfig
+from harness.run.fleet import EngineFailure
 from workloads.workload import Load, Workload
 
 
@@ -33,6 +33,7 @@ def describe_request(config: RunConfig) -> dict[str, JsonValue]:
         "budget_s": config.budget_s,
         "order": "random" if config.shuffled else "fixed",
         "ignore_eos": config.ignore_eos,
+        "skip_chat_template": config.skip_chat_template,
         "save_outputs": config.save_outputs,
     }
 

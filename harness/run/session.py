@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from engines.api import CbbenchError, Clock, JsonValue
-from harness.config import STDOUT, RunConfig
 from harness.environment import describe_environment
-from harness.experiment import Experiment
-from harness.fleet import Fleet, Interrupted
-from harness.interrupts import Interrupts
-from harness.progress import ProgressBoard
 from harness.records.schema import RAW_FOLDER
-from harness.run_file import RunFile, close_run, read_run
-from harness.run_folder import RunFolder
+from harness.results.file import RunFile, close_run, read_run
+from harness.run.config import STDOUT, RunConfig
+from harness.run.experiment import Experiment
+from harness.run.fleet import Fleet, Interrupted
+from harness.run.folder import RunFolder
+from harness.run.interrupts import Interrupts
+from harness.run.progress import ProgressBoard
 from harness.show.display import Display, open_display
 from harness.show.report import comparison_text
 from workloads.workload import WorkloadConfig

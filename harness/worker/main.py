@@ -30,7 +30,7 @@ def serve(connection: Connection, log: Path, threads: int | None, parent_pid: in
     _write_output_to(log)
     if threads is not None:
         os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
-    from harness.worker import Worker, parent_is_gone
+    from harness.worker.service import Worker, parent_is_gone
 
     Worker(connection, parent_pid, parent_is_gone).serve()
 

@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Final
 
 from engines.api import CbbenchError, Clock, EngineInfo, JsonValue, Request
-from harness import run_settings
-from harness.config import RunConfig
-from harness.fleet import EngineFailure, Fleet
-from harness.interrupts import Interrupts
 from harness.metrics import Goodput, summarise_cell
-from harness.progress import ProgressBoard
 from harness.records import CellKey
 from harness.records.reader import read_raw_cell
 from harness.records.schema import RAW_FOLDER
-from harness.rounds import RoundPlan, decide, engine_order
-from harness.run_file import open_run
-from harness.run_folder import RunFolder
-from harness.worker_protocol import RunCell
+from harness.results.file import open_run
+from harness.run import settings as run_settings
+from harness.run.config import RunConfig
+from harness.run.fleet import EngineFailure, Fleet
+from harness.run.folder import RunFolder
+from harness.run.interrupts import Interrupts
+from harness.run.progress import ProgressBoard
+from harness.run.rounds import RoundPlan, decide, engine_order
+from harness.worker.protocol import RunCell
 from workloads.loads import AnyLoad, Load, RelativeLoad, loads_for
 from workloads.workload import (
     ModelLimits,
@@ -99,7 +99,7 @@ class Experiment:
             range_ratio=config.range_ratio,
             burstiness=config.burstiness,
             trace_scale=config.trace_scale,
-            encode=partial(self._fleet.encode, chat=False),
+            encode=partial(self._fleet.encode, chat=not config.skip_chat_template),
         )
         warmup = warmup_requests(workload, config.num_warmups, limits)
         self._warmup = tuple(replace(r, ignore_eos=config.ignore_eos) for r in warmup)

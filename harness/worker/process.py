@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final, cast
 
 from harness.show.text import one_line
-from harness.worker_main import serve
-from harness.worker_protocol import Answer, Close, Command, Failed, Progress
+from harness.worker.main import serve
+from harness.worker.protocol import Answer, Close, Command, Failed, Progress
 
 _LOG_LINES: Final = 3
 _LOG_BYTES: Final = 4096

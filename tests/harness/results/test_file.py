@@ -11,7 +11,7 @@ import pytest
 
 from engines.api import CbbenchError, RequestStats, StepEvents
 from harness.records import CellTrailer
-from harness.run_file import close_run, open_run, read_run, render_report
+from harness.results.file import close_run, open_run, read_run, render_report
 
 REQUEST_COLUMNS = [
     "engine",

@@ -1,0 +1,1 @@
+"""A finished run: its tables, its comparisons, its `run.json`."""
