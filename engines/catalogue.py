@@ -75,9 +75,9 @@ _LOOP_SETTINGS: Final = (
     Setting("max_num_seqs", positive_int, 32, "the most requests resident at once"),
     Setting(
         "max_num_batched_tokens",
-        positive_int,
-        512,
-        "the token budget of a step (policy chunked)",
+        optional_positive_int,
+        None,
+        "the token budget of a step; auto: 256 on a CPU, 2048 on a GPU (policy chunked)",
     ),
     Setting(
         "enable_chunked_prefill",

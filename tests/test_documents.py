@@ -16,6 +16,7 @@ from engines.api import Request, StepEvents
 from engines.clock import VirtualClock
 from engines.registry import BuildContext, parse_engines
 from harness.cli.main import app
+from workloads.listing import describe
 from workloads.sources import ScheduledSource
 from workloads.workload import open_workload
 
@@ -66,7 +67,9 @@ def test_the_entry_point_of_contributing_is_the_registrys():
 def test_the_workload_of_contributing_loads(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(blocks("CONTRIBUTING.md", "toml")[1])
-    assert open_workload(str(path)).name == "mine"
+    described = describe(open_workload(str(path)))
+    assert described.classes == ("question", "essay")
+    assert described.num_prompts == 40
 
 
 def commands() -> list[str]:

@@ -6,7 +6,7 @@ Runs in the worker process; torch is loaded here and not before.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from engines.api import CbbenchError, Engine, EngineInfo, JsonValue
 from engines.loop.kv.paged import PagedCache
@@ -17,21 +17,26 @@ from engines.loop.policies.static import StaticPolicy
 from engines.loop.policies.window import WindowPolicy
 from engines.registry import BuildContext
 
+_TOKEN_BUDGETS: Final = {"cpu": 256, "cuda": 2048}
+
 
 def build(settings: Mapping[str, JsonValue], context: BuildContext) -> Engine:
     """The engine `loop`, and `continuous`, which is a preset of it."""
-    from engines.loop.executors.sizing import blocks_for
+    from engines.loop.executors.sizing import blocks_for, kv_bytes_per_block
     from engines.loop.executors.torch_model import TorchExecutor, load_for_loop
 
-    policy = make_policy(settings)
     loaded = load_for_loop(context)
+    settings = with_token_budget(settings, loaded.device.type)
+    policy = make_policy(settings)
     block_size = _int(settings, "block_size")
-    kv_memory = settings["kv_memory"] or context.kv_memory
-    num_blocks = settings["num_blocks"] or blocks_for(cast(int, kv_memory), loaded.info, block_size)
-    num_blocks = cast(int, num_blocks)
+    kv_memory = cast(int, settings["kv_memory"] or context.kv_memory)
+    num_blocks = cast("int | None", settings["num_blocks"])
+    if num_blocks is None:
+        num_blocks = blocks_for(kv_memory, loaded.info, block_size)
     cache = PagedCache(num_blocks, block_size, prefix_caching=bool(settings["prefix_caching"]))
     executor = TorchExecutor(loaded, num_blocks, block_size)
-    resolved = dict(settings) | {"kv_memory": kv_memory, "num_blocks": num_blocks}
+    in_use = num_blocks * kv_bytes_per_block(loaded.info, block_size)
+    resolved = dict(settings) | {"kv_memory": in_use, "num_blocks": num_blocks}
     info = EngineInfo(
         name="loop",
         settings=resolved | {"attention": executor.attention},
@@ -41,6 +46,12 @@ def build(settings: Mapping[str, JsonValue], context: BuildContext) -> Engine:
         model=loaded.info,
     )
     return EngineLoop(policy, cache, executor, info)
+
+
+def with_token_budget(settings: Mapping[str, JsonValue], device: str) -> dict[str, JsonValue]:
+    """`max_num_batched_tokens` in force: about a step's worth of compute on the device."""
+    budget = settings["max_num_batched_tokens"] or _TOKEN_BUDGETS.get(device, 256)
+    return dict(settings) | {"max_num_batched_tokens": budget}
 
 
 def make_policy(settings: Mapping[str, JsonValue]) -> Policy[Any]:

@@ -88,7 +88,7 @@ def run(
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Time for the whole run, as in 110s; default: 110s."),
+        typer.Option(metavar="TIME", help="Time for the whole run, as in 110s; default: 115s."),
     ] = None,
     order: Annotated[
         str, typer.Option(metavar="random|fixed", help="Of the engines within a round.")

@@ -16,7 +16,7 @@ from engines.api import CbbenchError
 from engines.registry import BuildContext, EngineEntry, EngineSpec, parse_engines
 from engines.settings import byte_size, natural, one_of, positive_int
 
-DEFAULT_BUDGET_S: Final = 110.0
+DEFAULT_BUDGET_S: Final = 115.0
 STDOUT: Final = "-"
 _SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 T = TypeVar("T")

@@ -26,7 +26,7 @@ class RoundPlan:
     repeats: int | None = None
     budget_s: float | None = None
     most: int = MOST_ROUNDS
-    closing_s: float = 5.0
+    closing_s: float = 4.0
 
     @property
     def limit(self) -> int:

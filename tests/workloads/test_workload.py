@@ -23,7 +23,7 @@ from workloads.workload import (
 )
 
 WriteFile = Callable[[str, str], Path]
-GOLDEN = "7c7edc03aa14da482eab1f0ded10f408a42ac169a68a8818f3dd54ddff1e75c7"
+GOLDEN = "6f39057e84055914f1fcdca2850211552ea9ad7c47a872c2eca4544b3d9b8fe4"
 DRAW_IN_A_PROCESS = """
 from workloads.workload import ModelLimits, draw, open_workload
 limits = ModelLimits(4096, 4096, (0, 1, 2))
@@ -63,7 +63,7 @@ def test_hash_covers_tokens_lengths_arrivals_and_burstiness(chat_mix: Workload) 
     changes = [
         replace(first, prompt_token_ids=(*ids[:-1], ids[-1] ^ 1)),
         replace(first, prompt_token_ids=ids[:-1]),
-        replace(first, max_tokens=5),
+        replace(first, max_tokens=(first.max_tokens or 0) + 1),
         replace(first, max_tokens=None),
         replace(first, scheduled_s=1e-9),
     ]
@@ -125,9 +125,9 @@ def test_another_seed_changes_everything(limits: ModelLimits, chat_mix: Workload
 
 
 def test_requests_fit_a_small_context_and_clipping_is_counted() -> None:
-    small = ModelLimits(4096, 64)
+    small = ModelLimits(4096, 48)
     drawn = draw(open_workload("chat-mix"), seed=0, limits=small)
-    assert all(prompt + (output or 0) <= 64 for prompt, output in lengths(drawn))
+    assert all(prompt + (output or 0) <= 48 for prompt, output in lengths(drawn))
     assert drawn.clipped["prompt"] > 10
     assert drawn.clipped["output"] > 0
 

@@ -7,6 +7,7 @@ credited only with the comparison in which nothing but the scheduler differs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import median
 from typing import Final
 
 from harness.results.comparisons import Pair, choose_pairs
@@ -36,8 +37,41 @@ def finding(run: RunFile) -> list[str]:
 
 def saturated(run: RunFile, load: str, engines: Iterable[str]) -> bool:
     """Whether a load asks more than at least one of the engines can do."""
-    cells = [cell for engine in engines for cell in run.cells(engine, load)]
-    return any(cell.load_kind != "open" or cell.kept_up is False for cell in cells)
+    return any(
+        kept_up(run, load, engine) is False
+        or any(cell.load_kind != "open" for cell in run.cells(engine, load))
+        for engine in engines
+    )
+
+
+def kept_up(run: RunFile, load: str, engine: str) -> bool | None:
+    """Whether an engine kept up with the arrivals of an open-loop load; `None`: cannot be told.
+
+    Where it was also given everything at once, its request rate there is what it can do. Else each
+    cell says whether its work ended soon after its arrivals.
+    """
+    offered_req_s = _offered_req_s(run, load)
+    most_req_s = [
+        cell.request_throughput_req_s
+        for cell in run.results
+        if (cell.engine, cell.load_kind) == (engine, "at_once") and cell.request_throughput_req_s
+    ]
+    if offered_req_s is not None and most_req_s:
+        return offered_req_s <= median(most_req_s)
+    answers = [cell.kept_up for cell in run.cells(engine, load)]
+    if False in answers:
+        return False
+    return None if None in answers else True
+
+
+def _offered_req_s(run: RunFile, load: str) -> float | None:
+    """The load's finite rate, as the settings have it."""
+    loads = run.settings.get("loads")
+    for described in loads if isinstance(loads, list) else []:
+        if isinstance(described, dict) and described.get("name") == load:
+            rate = described.get("request_rate")
+            return float(rate) if isinstance(rate, int | float) else None
+    return None
 
 
 def ratio_text(comparison: Comparison) -> str:
@@ -95,16 +129,12 @@ def _lost(run: RunFile, load: str, label: str) -> str:
 
 def _load_state(run: RunFile, load: str, pair: Pair, is_saturated: bool) -> str:
     start = f"At {plain(load)}, {plain(pair.engine)} against {plain(pair.baseline)}"
-    cells = [c for label in (pair.baseline, pair.engine) for c in run.cells(label, load)]
-    if not is_saturated and any(cell.kept_up is None for cell in cells):
+    answers = {label: kept_up(run, load, label) for label in (pair.baseline, pair.engine)}
+    if not is_saturated and None in answers.values():
         return f"{start} (too few requests to tell whether they kept up with the arrivals):"
     if not is_saturated:
         return f"{start} (both kept up with the arrivals, so latency decides):"
-    behind = [
-        plain(label)
-        for label in (pair.baseline, pair.engine)
-        if any(cell.kept_up is False for cell in run.cells(label, load))
-    ]
+    behind = [plain(label) for label, answer in answers.items() if answer is False]
     if behind:
         return f"{start} ({' and '.join(behind)} did not keep up with the arrivals):"
     return f"{start} (saturated, so throughput decides, beside p95 latency):"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engines.api import RequestStats, StepEvents
@@ -76,6 +78,24 @@ def test_below_saturation_latency_decides_and_throughput_is_not_a_ratio(player):
     assert "both kept up with the arrivals, so latency decides" in told(run)
     assert "output tokens per second" not in told(run)
     assert "output tokens per second:" not in comparison_text(run)
+
+
+def test_who_is_offered_more_than_it_did_all_at_once_has_not_kept_up(player):
+    run = run_of(player, {"s": (LOOP_STATIC, 0.02), "c": (CONTINUOUS, 0.01)}, gap_s=1.0)
+    most = {"s": 0.5, "c": 5.0}
+    burst = tuple(
+        replace(
+            cell,
+            load="burst",
+            load_kind="at_once",
+            request_throughput_req_s=most[cell.engine],
+        )
+        for cell in run.results
+    )
+    settings = run.settings | {"loads": [{"name": run.loads()[0], "request_rate": 1.0}]}
+    known = replace(run, results=run.results + burst, settings=settings)
+    assert "(s did not keep up with the arrivals)" in told(known)
+    assert "both kept up" in told(run)
 
 
 def test_at_saturation_throughput_decides_beside_p95(player):
