@@ -12,6 +12,7 @@ from typing import Final
 
 from harness.results.comparisons import Pair, choose_pairs
 from harness.results.values import Comparison, RunFile
+from harness.show.report.split import split_text, whole_pairs
 from harness.show.report.words import METRIC_WORDS, metric_value, number, plain
 
 _SATURATED: Final = ("output_throughput_tok_s", "ttft_s.p95")
@@ -88,19 +89,18 @@ def ratio_text(comparison: Comparison) -> str:
 
 
 def _told_pairs(run: RunFile) -> list[Pair]:
-    """The scheduler comparisons when there are any, else the baseline against the others."""
-    pairs = choose_pairs(run.labels(), run.engines, run.settings.get("baseline"))
+    """Whole gains that can be taken apart, then the scheduler comparisons; else all pairs."""
+    pairs = _pairs(run)
     scheduler = [pair for pair in pairs if pair.kind == "scheduler"]
-    return scheduler or pairs
+    return [*whole_pairs(pairs), *scheduler] or pairs
+
+
+def _pairs(run: RunFile) -> list[Pair]:
+    return choose_pairs(run.labels(), run.engines, run.settings.get("baseline"))
 
 
 def _at_load(run: RunFile, load: str, pair: Pair) -> str:
-    own = {
-        item.metric: item
-        for item in run.comparisons
-        if (item.load, item.request_class) == (load, None)
-        and (item.baseline, item.engine) == (pair.baseline, pair.engine)
-    }
+    own = _compared(run, load, pair)
     if not own:
         return ""
     is_saturated = saturated(run, load, (pair.baseline, pair.engine))
@@ -111,7 +111,25 @@ def _at_load(run: RunFile, load: str, pair: Pair) -> str:
         item for item in own.values() if is_saturated or item.metric not in OFFERED_RATE_METRICS
     ]
     lost = [_lost(run, load, label) for label in (pair.baseline, pair.engine)]
+    split = split_text(
+        pair,
+        _pairs(run) if pair.kind == "engines" else (),
+        lambda part: _compared(run, load, part).get(names[0]),
+        ratio_text,
+        plain,
+    )
+    told[1:1] = [split]
     return " ".join(filter(None, [state, *told, _against(fair, pair), *lost]))
+
+
+def _compared(run: RunFile, load: str, pair: Pair) -> dict[str, Comparison]:
+    """The comparisons of all requests together, by metric."""
+    return {
+        item.metric: item
+        for item in run.comparisons
+        if (item.load, item.request_class) == (load, None)
+        and (item.baseline, item.engine) == (pair.baseline, pair.engine)
+    }
 
 
 def _lost(run: RunFile, load: str, label: str) -> str:
@@ -184,11 +202,11 @@ def _credit(run: RunFile, pairs: Sequence[Pair]) -> str:
         others = sorted({item for pair in scheduler for item in pair.also_different})
         if others:
             return (
-                "These engines share runtime and memory, but beside the policy they also differ "
+                "Those with the same runtime and memory also differ, beside the policy, "
                 f"in {plain(', '.join(others))}, so not all of the difference is the scheduler's."
             )
         return (
-            "These engines share runtime, memory and settings and differ in the policy, so a "
+            "The loop engines share runtime, memory and settings and differ in the policy, so a "
             "difference between them that holds is the scheduler's."
         )
     names = {engine.name for engine in run.engines.values()}

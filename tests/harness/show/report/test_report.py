@@ -55,6 +55,19 @@ def test_static_against_continuous_is_said_to_mix_two_causes(player):
     assert "that holds is the scheduler's" not in told(run)
 
 
+def test_a_whole_gain_is_split_where_the_engine_in_between_was_run(player):
+    engines = {"s": (STATIC, 0.4), "ls": (LOOP_STATIC, 0.2), "c": (CONTINUOUS, 0.1)}
+    text = told(run_of(player, engines))
+    assert "c against s" in text
+    assert "Of this the runtime (ls against s) is 2.0" in text
+    assert "and the scheduler (c against ls) is 1.9" in text
+    assert "mixes runtime and scheduler" not in text
+
+
+def test_a_pair_is_not_split_without_the_engine_in_between(player):
+    assert "Of this" not in told(run_of(player, {"s": (STATIC, 0.4), "c": (CONTINUOUS, 0.1)}))
+
+
 def test_other_settings_that_differ_take_the_credit_away(player):
     wide = (CONTINUOUS[0], {**CONTINUOUS[1], "max_num_seqs": 64})
     run = run_of(player, {"s": (LOOP_STATIC, 0.2), "c": (wide, 0.1)})
