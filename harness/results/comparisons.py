@@ -227,6 +227,7 @@ def _also_different(a: EngineSummary, b: EngineSummary) -> tuple[str, ...]:
     facts += [
         ("KV tokens", a.kv_tokens, b.kv_tokens),
         ("context", a.max_model_len, b.max_model_len),
-        ("rows a step", a.slots, b.slots),
     ]
+    if "max_num_seqs" not in shared:
+        facts.append(("rows a step", a.slots, b.slots))
     return tuple(f"{key} ({one} and {other})" for key, one, other in facts if one != other)
