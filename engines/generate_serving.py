@@ -77,7 +77,17 @@ class Serving:
         self._step = 0
 
     def serve(self) -> None:
-        """Returns at the source's end, or once `stopping` is set; then nobody is left waiting."""
+        """Returns at the source's end, or once `stopping` is set; then nobody is left waiting.
+
+        An error that is no `BatchFailed` ends everybody as `failed`, and is raised.
+        """
+        try:
+            self._serve()
+        except BaseException as error:
+            self._abandon(f"the engine stopped with an error: {error}")
+            raise
+
+    def _serve(self) -> None:
         while not self._setup.stopping.is_set():
             looked_s = self._clock.now()
             self._listen()
@@ -88,8 +98,18 @@ class Serving:
                 self._run_batch(action.size, looked_s)
             else:
                 self._source.wait(min(action.time_s, self._clock.now() + _LONGEST_NAP_S))
-        self._turn_away(list(self._waiting), "cancelled", _STOPPED)
-        self._waiting.clear()
+        self._turn_away(self._all_waiting(), "cancelled", _STOPPED)
+
+    def _abandon(self, reason: str) -> None:
+        """Ends everybody whose end nobody has been told, those with a held back answer too."""
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            self._end_rows(batch, batch.unreported(), "failed", reason)
+        self._turn_away(self._all_waiting(), "failed", reason)
+
+    def _all_waiting(self) -> list[Request]:
+        waiting, self._waiting = list(self._waiting), deque()
+        return waiting
 
     def _listen(self) -> None:
         """Takes in what is due and lets go who has left, during a batch too."""
@@ -135,19 +155,18 @@ class Serving:
             started_s=started_s,
             reserves_whole=self._setup.reserves_whole,
         )
+        self._batch = batch
         packed = self._setup.packer.pack(requests)
         pack_s = self._clock.now() - started_s
         steps = _Steps(batch, looked_s, pack_s, schedule_s=started_s - looked_s)
-        self._batch = batch
         try:
             packed.run(batch.longest, lambda tokens: self._on_tokens(steps, tokens))
         except BatchFailed as error:
             self._end_rows(batch, batch.unended(), "failed", str(error))
-        finally:
-            self._batch = None
-            self._batch_just_ended = True
         self._emit(batch.deliver_finished(self._clock.now()))
         self._end_rows(batch, batch.unended(), "cancelled", _STOPPED)
+        self._batch = None
+        self._batch_just_ended = True
 
     def _on_tokens(self, steps: _Steps, tokens: list[int]) -> list[bool]:
         end_s = self._clock.now()

@@ -304,6 +304,42 @@ def test_a_failed_batch_does_not_end_the_run():
 
 
 @pytest.mark.parametrize("streams", [True, False])
+def test_an_error_while_running_fails_everybody_left_and_is_raised(streams: bool):
+    bench, record = static(2, streams=streams), Record()
+
+    def break_down(asked: Request, n: int) -> int:
+        if n == 3:
+            raise ValueError("a kernel is missing")
+        return n
+
+    bench.model.next_token = break_down
+    requests = [request("short", 3, 2), request("long", 3, 9), request("waits", 3, 2)]
+    with pytest.raises(ValueError, match="a kernel is missing"):
+        bench.serve(ScheduledSource(requests, bench.clock), record)
+    left = {name: f for name, f in record.finishes.items() if f.status != "ok"}
+    assert list(left) == (["long", "waits"] if streams else ["short", "long", "waits"])
+    assert {(f.status, f.reason) for f in left.values()} == {
+        ("failed", "the engine stopped with an error: a kernel is missing")
+    }
+    assert sum(len(e.finished) for e in record.events) == 3
+
+
+def test_an_error_while_packing_fails_everybody_and_is_raised(monkeypatch: pytest.MonkeyPatch):
+    bench, record = static(2), Record()
+
+    def pack(requests: Sequence[Request]) -> FakeBatch:
+        raise ValueError("too wide")
+
+    monkeypatch.setattr(bench.model, "pack", pack)
+    requests = [request(f"r{i}", 3, 2) for i in range(3)]
+    with pytest.raises(ValueError, match="too wide"):
+        bench.serve(ScheduledSource(requests, bench.clock), record)
+    assert [(name, f.status) for name, f in record.finishes.items()] == [
+        (f"r{i}", "failed") for i in range(3)
+    ]
+
+
+@pytest.mark.parametrize("streams", [True, False])
 def test_stop_ends_at_the_next_step_and_cancels_what_is_left(streams: bool):
     bench = static(2, streams=streams)
     record = Record(lambda step: bench.stopping.set() if step == 3 else None)
