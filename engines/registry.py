@@ -10,7 +10,8 @@ import difflib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
+from itertools import pairwise
 from typing import Final, cast
 
 from engines.api import CbbenchError, Engine, JsonValue
@@ -76,10 +77,17 @@ class EngineSpec:
 def installed_engines() -> dict[str, EngineEntry]:
     """All entries by name, in alphabetical order.
 
-    Raises `CbbenchError` naming a plug-in that cannot be imported.
+    Raises `CbbenchError` naming a plug-in that cannot be imported, or two of one engine's name.
     """
+    points = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda p: p.name)
+    for one, other in pairwise(points):
+        if one.name == other.name:
+            raise CbbenchError(
+                f"two plug-ins announce an engine {one.name!r}: {_origin(one)} and "
+                f"{_origin(other)}; uninstall one of them"
+            )
     entries: dict[str, EngineEntry] = {}
-    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda p: p.name):
+    for point in points:
         try:
             entry = point.load()
         except Exception as error:
@@ -155,6 +163,11 @@ def unknown_name(kind: str, name: str, known: Sequence[str]) -> CbbenchError:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return CbbenchError(f"unknown {kind} {name!r}; {hint}known: {', '.join(sorted(known))}")
+
+
+def _origin(point: EntryPoint) -> str:
+    """`package (module:ENTRY)`."""
+    return f"{point.dist.name if point.dist else 'an unknown package'} ({point.value})"
 
 
 def _parse_engine(text: str, installed: Mapping[str, EngineEntry]) -> EngineSpec:
