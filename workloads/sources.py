@@ -81,7 +81,8 @@ class ClosedLoopSource:
         keep_schedule: bool = False,
     ) -> None:
         self._waiting = deque(sorted(requests, key=lambda request: request.scheduled_s))
-        self._free_since = deque([0.0] * max_concurrency)
+        slots = max(1, min(max_concurrency, len(requests)))  # a cap may be out of all proportion
+        self._free_since = deque([0.0] * slots)
         self._in_flight: set[RequestId] = set()
         self._keep_schedule = keep_schedule
         self._taken_at_s = -math.inf

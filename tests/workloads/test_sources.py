@@ -215,6 +215,14 @@ class TestClosedLoop:
         assert [r.scheduled_s for r, _, _ in served] == [float(i // 4) for i in range(20)]
         assert clock.now() == 5.0
 
+    def test_a_cap_beyond_all_memory_is_no_cap(self, make_requests: MakeRequests) -> None:
+        source = ClosedLoopSource(make_requests(0.0, 0.0, 0.0), VirtualClock(), 10**12)
+        assert len(source.take(0.0, 10)) == 3
+        assert source.next_due() is END
+
+    def test_no_request_at_all_is_the_end(self) -> None:
+        assert ClosedLoopSource([], VirtualClock(), 4).next_due() is END
+
     def test_finite_rate_keeps_the_schedule_and_waits_for_a_slot(
         self, make_requests: MakeRequests
     ) -> None:
