@@ -7,6 +7,7 @@ import shlex
 import sys
 import tomllib
 import types
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from engines.clock import VirtualClock
 from engines.registry import BuildContext, parse_engines
 from harness.cli.main import app
 from workloads.listing import describe
-from workloads.sources import ScheduledSource
+from workloads.sources import QueueSource, ScheduledSource
 from workloads.workload import open_workload
 
 ROOT = Path(__file__).parents[1]
@@ -37,20 +38,61 @@ def zeros(monkeypatch):
     return module
 
 
-def test_the_engine_of_contributing_serves(zeros):
+class Sink:
+    """Keeps the events, and acts when the first token has come."""
+
+    def __init__(self, act: Callable[[], object] = lambda: None) -> None:
+        self.events: list[StepEvents] = []
+        self._act = act
+
+    def emit(self, events: StepEvents) -> None:
+        self.events.append(events)
+        if self.num_tokens == 1 and events.token_ids:
+            self._act()
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(e.token_ids) for e in self.events)
+
+    @property
+    def ends(self) -> list[tuple[str, str]]:
+        return [(f.request_id, f.status) for e in self.events for f in e.finished]
+
+
+@pytest.fixture
+def zeros_engine(zeros):
     (spec,) = parse_engines("zeros[pause_ms=20]", {"zeros": zeros.ENTRY})
-    engine = zeros.build(spec.settings, BuildContext())
-    clock, events = VirtualClock(), []
+    return zeros.build(spec.settings, BuildContext())
 
-    class Sink:
-        def emit(self, e: StepEvents) -> None:
-            events.append(e)
 
-    requests = [Request("a", (1,), 3), Request("b", (2,), 2, scheduled_s=1.0)]
-    engine.run(ScheduledSource(requests, clock), Sink(), clock)
-    assert sum(len(e.token_ids) for e in events) == 5
-    assert [f.request_id for e in events for f in e.finished] == ["a", "b"]
-    assert clock.now() == pytest.approx(1.04)
+def test_the_engine_of_contributing_serves(zeros_engine):
+    clock, sink = VirtualClock(), Sink()
+    requests = [Request("a", (1,), 3), Request("b", (2,), None, scheduled_s=1.0)]
+    zeros_engine.run(ScheduledSource(requests, clock), sink, clock)
+    assert sink.num_tokens == 3 + 16
+    assert sink.ends == [("a", "ok"), ("b", "ok")]
+    assert clock.now() == pytest.approx(1.32)
+
+
+def test_the_engine_of_contributing_hears_a_stop(zeros_engine):
+    clock, sink = VirtualClock(), Sink(zeros_engine.stop)
+    requests = [Request("a", (1,), 3), Request("b", (2,), 2)]
+    zeros_engine.run(ScheduledSource(requests, clock), sink, clock)
+    assert (sink.num_tokens, sink.ends) == (1, [("a", "cancelled")])
+    again = Sink()
+    zeros_engine.run(ScheduledSource(requests, clock), again, clock)
+    assert again.ends == [("a", "ok"), ("b", "ok")]
+
+
+def test_the_engine_of_contributing_lets_a_client_go(zeros_engine):
+    clock = VirtualClock()
+    source = QueueSource(clock)
+    for request in (Request("a", (1,), 3), Request("b", (2,), 2)):
+        source.submit(request)
+    source.close()
+    sink = Sink(lambda: source.cancel("a"))
+    zeros_engine.run(source, sink, clock)
+    assert (sink.num_tokens, sink.ends) == (3, [("a", "cancelled"), ("b", "ok")])
 
 
 def test_the_policy_of_contributing_runs():
