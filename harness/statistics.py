@@ -26,9 +26,10 @@ _POWER: Final = 0.8
 class PairedRatio:
     """engine / baseline over rounds. `low`, `high`, `answer` and `detectable` need five rounds.
 
-    `ratio` is the geometric mean of the rounds' ratios; `None` when a value is missing or not
-    positive, and `note` says so. `detectable` is the smallest factor away from 1, either way,
-    that so many rounds of this spread would have shown four times in five.
+    `ratio` is the geometric mean of the rounds' ratios. A round without both values is left out and
+    counted in `note`; there is no ratio when none has both, or when one measured 0. `detectable` is
+    the smallest factor away from 1, either way, that so many rounds of this spread would have shown
+    four times in five.
     """
 
     rounds: int
@@ -54,12 +55,17 @@ def compare_rounds(
     baseline: Sequence[float | None], engine: Sequence[float | None], direction: Direction
 ) -> PairedRatio:
     """`baseline[i]` and `engine[i]` are of the same round; `direction` says which way is good."""
-    pairs = list(zip(baseline, engine, strict=True))
-    logs = [math.log(b / a) for a, b in pairs if a is not None and b is not None and a > 0 < b]
-    left_out = len(pairs) - len(logs)
-    if not logs:
-        return PairedRatio(0, None, note="no round has both values above zero")
-    note = f"{left_out} rounds without both values left out" if left_out else ""
+    pairs = [
+        (a, b) for a, b in zip(baseline, engine, strict=True) if a is not None if b is not None
+    ]
+    left_out = len(baseline) - len(pairs)
+    if not pairs:
+        return PairedRatio(0, None, note="no round has both values")
+    note = _left_out(left_out)
+    if any(min(pair) <= 0 for pair in pairs):
+        zero = "; ".join(filter(None, ("a round measured 0", note)))
+        return PairedRatio(len(pairs), None, note=zero)
+    logs = [math.log(b / a) for a, b in pairs]
     mean = fmean(logs)
     if len(logs) < LEAST_ROUNDS:
         few = "one round" if len(logs) == 1 else f"{len(logs)} rounds, no interval"
@@ -75,6 +81,12 @@ def pool_rounds(values: Sequence[float | None]) -> Pooled:
     if not known:
         return Pooled(0, None, None, None)
     return Pooled(len(known), median(known), min(known), max(known))
+
+
+def _left_out(rounds: int) -> str:
+    if not rounds:
+        return ""
+    return f"{rounds} round{'s' if rounds > 1 else ''} without both values left out"
 
 
 def _reach(logs: Sequence[float]) -> tuple[float, float]:

@@ -60,12 +60,23 @@ def test_pairing_by_round_takes_the_rounds_own_noise_out():
     assert paired.low == pytest.approx(1.1)
 
 
-def test_missing_and_zero_values_are_left_out_and_said():  # U1
-    assert compare_rounds([0.0], [5.0], "lower").ratio is None
+@pytest.mark.parametrize("side", ["baseline", "engine"])
+def test_a_measured_zero_takes_the_ratio_and_is_never_dropped(side):  # U1
+    zero = [0.0, *ONES]
+    values = (zero, [2.0] * 6) if side == "baseline" else ([2.0] * 6, zero)
+    paired = compare_rounds(*values, "higher")
+    assert (paired.rounds, paired.ratio, paired.low, paired.answer) == (6, None, None, None)
+    assert paired.note == "a round measured 0"
+    assert compare_rounds([0.0, None], [5.0, 1.0], "lower").note == (
+        "a round measured 0; 1 round without both values left out"
+    )
+
+
+def test_missing_values_are_left_out_and_said():  # U1
     assert compare_rounds([None], [5.0], "lower").ratio is None
     partly = compare_rounds([1.0, None], [2.0, 3.0], "higher")
     assert (partly.ratio, partly.rounds) == (2.0, 1)
-    assert "1 rounds without both values" in partly.note
+    assert "1 round without both values" in partly.note
 
 
 def test_false_alarms_stay_near_five_in_a_hundred():
