@@ -55,15 +55,21 @@ def read_raw_cell(path: Path) -> CellRecord | None:
     return cell.finished()
 
 
+def line_of(raw: bytes) -> Mapping[str, Any] | None:
+    """A line's content; `None` for one that is not whole."""
+    try:
+        line = json.loads(raw)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) else None
+
+
 def _whole_lines(path: Path) -> Iterator[Mapping[str, Any]]:
     try:
         with path.open("rb") as file:
             for raw in file:
-                try:
-                    line = json.loads(raw)
-                except ValueError:
-                    return
-                if not isinstance(line, dict):
+                line = line_of(raw)
+                if line is None:
                     return
                 yield line
     except OSError as error:

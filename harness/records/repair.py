@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from harness.records.encoding import encode_line
-from harness.records.reader import read_raw_cell
+from harness.records.reader import line_of, read_raw_cell
 from harness.records.schema import RAW_FOLDER, CellKey, CellTrailer
 
 
@@ -25,7 +25,12 @@ def record_death(folder: Path, key: CellKey, error: str) -> None:
         return
     trailer = CellTrailer(record.end_s, error=error)
     last = encode_line({"end": asdict(trailer)}) + "\n"
+    written = path.read_bytes()
+    whole_until = written.rfind(b"\n") + 1
     with path.open("r+b") as file:
-        file.truncate(path.read_bytes().rfind(b"\n") + 1)
+        if line_of(written[whole_until:]) is None:
+            file.truncate(whole_until)
+        else:
+            last = "\n" + last
         file.seek(0, os.SEEK_END)
         file.write(last.encode())
