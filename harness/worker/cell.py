@@ -6,7 +6,6 @@ Writes records through the recorder and reports snapshots; computes no metric an
 from __future__ import annotations
 
 import gc
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from engines.api import Clock, Engine, EngineInfo, Request, RequestSource, Sink,
 from engines.clock import WallClock
 from harness.records import CellRecorder, CellSnapshot, CellTrailer, RecordedSource
 from harness.show.text import one_line
-from harness.worker.machine_watch import CollectorWatch, MachineSample, between, sample
+from harness.worker.machine_watch import CollectorWatch, MachineSample, between, sample, usable_cpus
 from harness.worker.protocol import CellDone, Progress, RunCell
 from workloads.sources import ClosedLoopSource, make_source
 from workloads.workload import Load
@@ -115,7 +114,7 @@ class CellRun:
         before: MachineSample,
         after: MachineSample,
     ) -> CellTrailer:
-        disturbance = between(before, after, os.cpu_count() or 1)
+        disturbance = between(before, after, len(usable_cpus(self._parent_pid)))
         return CellTrailer(
             end_s=end_s,
             interrupted=self._stopped(),

@@ -6,8 +6,9 @@ Takes samples before and after a cell and in no hot path. Judges nothing: the ve
 from __future__ import annotations
 
 import gc
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ _COUNTED_TWICE: Final = ("guest", "guest_nice")
 
 @dataclass(frozen=True, slots=True)
 class MachineSample:
-    """Seconds since some unknown start: two clocks, and CPU time of the machine and of us."""
+    """Seconds since some unknown start: two clocks, CPU time of the CPUs that we may use, ours."""
 
     wall_s: float
     monotonic_s: float
@@ -31,7 +32,8 @@ class MachineSample:
 class Disturbance:
     """What happened between two samples.
 
-    `others_cpu` is the share of all cores that others used or the hypervisor took, 0 to 1;
+    `others_cpu` is the share of the CPUs that we may use which others used or the hypervisor took,
+    0 to 1;
     `clock_drift_s` is how far the wall clock ran ahead of the monotonic one.
     """
 
@@ -44,9 +46,21 @@ def sample(parent_pid: int) -> MachineSample:
     return MachineSample(
         wall_s=time.time(),
         monotonic_s=time.perf_counter(),
-        busy_cpu_s=_busy_cpu_s(psutil.cpu_times()._asdict()),
+        busy_cpu_s=busy_cpu_s(
+            [times._asdict() for times in psutil.cpu_times(percpu=True)], usable_cpus(parent_pid)
+        ),
         own_cpu_s=_own_cpu_s(parent_pid),
     )
+
+
+def usable_cpus(pid: int) -> Set[int]:
+    """The CPUs that a process may use; a library may pin threads of this one to fewer."""
+    if hasattr(os, "sched_getaffinity"):
+        try:
+            return os.sched_getaffinity(pid)
+        except ProcessLookupError:
+            return os.sched_getaffinity(0)
+    return frozenset(range(os.cpu_count() or 1))
 
 
 def between(before: MachineSample, after: MachineSample, num_cpus: int) -> Disturbance:
@@ -82,8 +96,15 @@ class CollectorWatch:
             self._started_s = None
 
 
-def _busy_cpu_s(times: Mapping[str, float]) -> float:
-    return sum(v for name, v in times.items() if name not in _IDLE + _COUNTED_TWICE)
+def busy_cpu_s(times_of: Sequence[Mapping[str, float]], usable: Set[int]) -> float:
+    """Busy seconds of the usable CPUs; of all, where some of these are not listed."""
+    listed = usable if all(cpu < len(times_of) for cpu in usable) else range(len(times_of))
+    return sum(
+        value
+        for cpu in listed
+        for name, value in times_of[cpu].items()
+        if name not in _IDLE + _COUNTED_TWICE
+    )
 
 
 def _own_cpu_s(parent_pid: int) -> float:

@@ -8,7 +8,14 @@ import time
 
 import pytest
 
-from harness.worker.machine_watch import CollectorWatch, MachineSample, between, sample
+from harness.worker.machine_watch import (
+    CollectorWatch,
+    MachineSample,
+    between,
+    busy_cpu_s,
+    sample,
+    usable_cpus,
+)
 
 START = MachineSample(wall_s=1000.0, monotonic_s=10.0, busy_cpu_s=500.0, own_cpu_s=50.0)
 
@@ -19,6 +26,18 @@ def after(wall_s: float = 10.0, busy_s: float = 0.0, own_s: float = 0.0) -> Mach
 
 def test_cpu_of_others_is_a_share_of_all_cores() -> None:
     assert between(START, after(busy_s=12.0, own_s=8.0), num_cpus=2).others_cpu == 0.2
+
+
+def test_only_the_cpus_that_this_process_may_use_count() -> None:
+    times = [{"user": 1.0, "idle": 9.0}, {"user": 5.0, "system": 1.0, "idle": 4.0}, {"user": 8.0}]
+    assert busy_cpu_s(times, {1}) == 6.0
+    assert busy_cpu_s(times, {0, 1}) == 7.0
+    assert busy_cpu_s(times, {1, 7}) == 15.0
+
+
+def test_usable_cpus_are_those_of_the_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5}, raising=False)
+    assert usable_cpus(os.getpid()) == {3, 5}
 
 
 def test_own_cpu_is_not_others() -> None:
