@@ -65,6 +65,10 @@ class Worker:
             except (EOFError, OSError):
                 self._parent_gone()
                 return
+            except Exception:  # a command that cannot be read; what follows it cannot be trusted
+                traceback.print_exc(file=sys.stderr)
+                self._parent_gone()
+                return
             if isinstance(command, Stop):
                 self._stop_key = command.key
             else:
