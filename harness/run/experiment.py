@@ -1,6 +1,6 @@
 """Engines x loads x rounds: what is run, in which order, and what of it is written down.
 
-Orchestrates only. Workers run the cells, `rounds` decides their order and number, `run_file`
+Orchestrates only. Workers run the cells, `rounds` decides their order and number, `results.file`
 writes the folder, a `ProgressBoard` shows it. Loads no model and computes no metric.
 """
 

@@ -1,6 +1,6 @@
 """The folder of a run: its name, and whether it can be written, known before any model loads.
 
-Never writes into a folder that holds something. What a run writes there is `run_file`'s.
+Never writes into a folder that holds something. What a run writes there is `results.file`'s.
 """
 
 from __future__ import annotations
