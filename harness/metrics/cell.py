@@ -48,6 +48,7 @@ def summarise_cell(record: CellRecord, goodput: Goodput) -> CellResult:
         load_kind=rates.load_kind(record),
         kept_up=rates.kept_up(record),
         interrupted=record.interrupted,
+        broken=record.broken,
         ledger=scheduler.ledger(record),
         slot_utilisation=scheduler.slot_utilisation(record.steps),
         kv_utilisation=scheduler.kv_utilisation(record.steps),

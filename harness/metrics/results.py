@@ -156,3 +156,9 @@ class CellResult(GroupResult):
     gc_pauses: int | None
     gc_pause_s: float | None
     classes: Mapping[str, GroupResult] = field(default_factory=dict)
+    broken: bool = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether the cell came to its own end, neither interrupted nor broken down."""
+        return not (self.interrupted or self.broken)

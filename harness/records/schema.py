@@ -157,6 +157,11 @@ class CellRecord:
     def interrupted(self) -> bool:
         return self.trailer is None or self.trailer.interrupted
 
+    @property
+    def broken(self) -> bool:
+        """Whether the engine broke down."""
+        return self.trailer is not None and bool(self.trailer.error)
+
 
 def _name_part(text: str) -> str:
     safe = quote(text, safe="").replace(".", "%2E").replace("~", "%7E")

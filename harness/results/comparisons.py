@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
 from harness.metrics.latency import e2e_s, ttft_s
 from harness.metrics.results import CellResult, GroupResult, Quantiles
 from harness.records import CellRecord, RequestRecord
-from harness.results.values import Comparison, EngineSummary, Kind
+from harness.results.values import Comparison, EngineSummary, Kind, unfinished_note
 from harness.statistics import Direction, PairedRatio, compare_rounds, pool_rounds
 
 _Value = Callable[[GroupResult], float | None]
@@ -79,12 +79,12 @@ def choose_pairs(
         for a in labels
         for b in labels
         if a != b and (kind := _cause(engines[a], engines[b])) is not None
-        for also in (_also_different(engines[a], engines[b]),)
+        for also in (_also_different(engines[a], engines[b], cause=True),)
     ]
     told = {(pair.baseline, pair.engine) for pair in causes}
     first = next((label for label in labels if label == baseline), next(iter(labels), ""))
     others = [
-        Pair("engines", first, label)
+        Pair("engines", first, label, _also_different(engines[first], engines[label], cause=False))
         for label in labels
         if label != first and (first, label) not in told
     ]
@@ -94,29 +94,53 @@ def choose_pairs(
 def compare_cells(
     cells: Sequence[CellRecord], results: Sequence[CellResult], pairs: Sequence[Pair]
 ) -> list[Comparison]:
-    """Every pair at every load in every metric, then class by class, then by request."""
+    """Every pair at every load in every metric, then class by class, then by request.
+
+    Rounds count in which both cells ended; where there is none, all that both have.
+    """
     by_key = {(r.engine, r.load, r.round): r for r in results}
     records = {(c.key.engine, c.key.load, c.key.round): c for c in cells}
     found: list[Comparison] = []
     for load in dict.fromkeys(result.load for result in results):
         for pair in pairs:
-            rounds = sorted(
-                number
-                for engine, name, number in by_key
-                if engine == pair.baseline
-                and name == load
-                and (pair.engine, load, number) in by_key
-            )
+            rounds, note = _paired_rounds(by_key, pair, load)
             if not rounds:
                 continue
             a = [by_key[pair.baseline, load, number] for number in rounds]
             b = [by_key[pair.engine, load, number] for number in rounds]
-            found.extend(_compare_groups(pair, load, None, a, b))
-            found.extend(_compare_classes(pair, load, a, b))
             a_records = [records[pair.baseline, load, number] for number in rounds]
             b_records = [records[pair.engine, load, number] for number in rounds]
-            found.extend(_compare_requests(pair, load, a_records, b_records))
+            own = [
+                *_compare_groups(pair, load, None, a, b),
+                *_compare_classes(pair, load, a, b),
+                *_compare_requests(pair, load, a_records, b_records),
+            ]
+            found.extend(replace(item, note=_joined(item.note, note)) for item in own)
     return found
+
+
+def _paired_rounds(
+    by_key: Mapping[tuple[str, str, int], CellResult], pair: Pair, load: str
+) -> tuple[list[int], str]:
+    """The rounds to compare, in order, and a note on those that did not end."""
+    own = [
+        {n for engine, name, n in by_key if (engine, name) == (label, load)}
+        for label in (pair.baseline, pair.engine)
+    ]
+    both = sorted(own[0] & own[1])
+    ended = [
+        number
+        for number in both
+        if by_key[pair.baseline, load, number].finished
+        and by_key[pair.engine, load, number].finished
+    ]
+    if not ended:
+        return both, unfinished_note(len(both), kept=True)
+    return ended, unfinished_note(len(own[0] | own[1]) - len(ended), kept=False)
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(filter(None, notes))
 
 
 def _compare_classes(
@@ -202,7 +226,7 @@ def _comparison(
         high=paired.high,
         answer=paired.answer,
         detectable=paired.detectable,
-        note="; ".join(filter(None, (paired.note, extra_note))),
+        note=_joined(paired.note, extra_note),
         also_different=pair.also_different,
     )
 
@@ -220,9 +244,9 @@ def _cause(a: EngineSummary, b: EngineSummary) -> Kind | None:
     return None
 
 
-def _also_different(a: EngineSummary, b: EngineSummary) -> tuple[str, ...]:
-    """Settings that both have and that differ, beside the cause itself."""
-    shared = a.settings.keys() & b.settings.keys() - {"policy", "allocator"}
+def _also_different(a: EngineSummary, b: EngineSummary, *, cause: bool) -> tuple[str, ...]:
+    """Facts that both have and that differ; without the cause itself, where the pair has one."""
+    shared = a.settings.keys() & b.settings.keys() - ({"policy", "allocator"} if cause else set())
     facts = [(key, a.settings[key], b.settings[key]) for key in sorted(shared)]
     facts += [
         ("KV tokens", a.kv_tokens, b.kv_tokens),

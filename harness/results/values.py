@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -100,6 +100,23 @@ class RunFile:
         """One engine's rounds at one load, in order."""
         chosen = [r for r in self.results if r.engine == engine and r.load == load]
         return sorted(chosen, key=lambda result: result.round)
+
+    def measured(self, engine: str, load: str) -> list[CellResult]:
+        """Those of its rounds that its numbers are taken from."""
+        return finished_or_all(self.cells(engine, load))
+
+
+def finished_or_all(cells: Sequence[CellResult]) -> list[CellResult]:
+    """The cells that came to their own end; where none did, all that there is."""
+    return [cell for cell in cells if cell.finished] or list(cells)
+
+
+def unfinished_note(number: int, *, kept: bool) -> str:
+    """What became of rounds that did not end; `kept` where there are no others."""
+    if not number:
+        return ""
+    rounds = f"{number} unfinished round{'s' if number > 1 else ''}"
+    return f"only {rounds}" if kept else f"{rounds} left out"
 
 
 def run_to_json(run: RunFile) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from harness.metrics.results import CellResult, GroupResult, Quantiles
+from harness.results.values import RunFile, finished_or_all, unfinished_note
 from harness.show.report.words import (
     MISSING,
     THIN,
@@ -14,6 +15,7 @@ from harness.show.report.words import (
     number,
     over_rounds,
     percent,
+    plain,
 )
 
 THIN_LEGEND: Final = (
@@ -23,10 +25,14 @@ THIN_LEGEND: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`text` is given the rounds of one engine at one load, or of one class of it."""
+    """`text` is given the rounds of one engine at one load, or of one class of it.
+
+    The rounds are those that ended, as far as some did; `every_round` takes the others too.
+    """
 
     title: str
     text: Callable[[Sequence[GroupResult]], str]
+    every_round: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,7 @@ class CellColumn:
 
     title: str
     text: Callable[[Sequence[CellResult]], str]
+    every_round: bool = False
 
 
 def _latency(title: str, name: str, q: str) -> Column:
@@ -97,7 +104,7 @@ _CELL: Final = (
     CellColumn("slot use", lambda r: over_rounds([x.slot_utilisation for x in r], percent)),
     CellColumn("KV use", _kv_mean),
     CellColumn("padding", _padding),
-    CellColumn("verdict", _verdict),
+    CellColumn("verdict", _verdict, every_round=True),
 )
 
 
@@ -109,14 +116,43 @@ def group_columns(*, goodput: bool) -> tuple[Column, ...]:
         *slos,
         *_LATENCIES,
         Column("preemptions", _preemptions),
-        Column("ok/offered", _ok),
+        Column("ok/offered", _ok, every_round=True),
     )
 
 
 def comparison_row(rounds: Sequence[CellResult], *, goodput: bool) -> list[str]:
-    return [column.text(rounds) for column in group_columns(goodput=goodput)] + [
-        column.text(rounds) for column in _CELL
+    measured = finished_or_all(rounds)
+    shared = [
+        column.text(rounds if column.every_round else measured)
+        for column in group_columns(goodput=goodput)
     ]
+    return shared + [column.text(rounds if column.every_round else measured) for column in _CELL]
+
+
+def class_row(rounds: Sequence[CellResult], name: str, *, goodput: bool) -> list[str]:
+    """One class of an engine's requests; `[]` where it had none of it."""
+    every, measured = (
+        [cell.classes[name] for cell in cells if name in cell.classes]
+        for cells in (rounds, finished_or_all(rounds))
+    )
+    if not every:
+        return []
+    return [
+        column.text(every if column.every_round else measured)
+        for column in group_columns(goodput=goodput)
+    ]
+
+
+def unfinished_lines(run: RunFile, load: str) -> list[str]:
+    """A sentence for each engine with rounds that did not end, for below the table."""
+    lines = []
+    for label in run.labels():
+        cells = run.cells(label, load)
+        number = sum(not cell.finished for cell in cells)
+        if number:
+            note = unfinished_note(number, kept=number == len(cells))
+            lines.append(f"{plain(label)}: {note}.")
+    return lines
 
 
 def comparison_titles(*, goodput: bool) -> list[str]:

@@ -10,7 +10,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from harness.results.values import RunFile
-from harness.show.report.columns import THIN_LEGEND, comparison_row, comparison_titles
+from harness.show.report.columns import (
+    THIN_LEGEND,
+    comparison_row,
+    comparison_titles,
+    unfinished_lines,
+)
 from harness.show.report.finding import (
     OFFERED_RATE_METRICS,
     finding,
@@ -35,6 +40,7 @@ def comparison_text(run: RunFile, width: int | None = None, encoding: str = "utf
             if (rounds := run.cells(label, load))
         ]
         lines += [f"load: {plain(load)}", *table_or_blocks(titles, rows, width or _DEFAULT_WIDTH)]
+        lines += [f"{_GAP}{line}" for line in unfinished_lines(run, load)]
         lines += [*_ratios(run, load), ""]
     if any(THIN in line for line in lines):
         lines.append(THIN_LEGEND)

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Final
 
 from harness.results.comparisons import Pair, choose_pairs
-from harness.results.values import Comparison, RunFile
+from harness.results.values import Comparison, RunFile, finished_or_all
 from harness.show.report.split import split_text, whole_pairs
 from harness.show.report.words import METRIC_WORDS, metric_value, number, plain
 
@@ -31,6 +31,7 @@ def finding(run: RunFile) -> list[str]:
     pairs = _told_pairs(run)
     for load in run.loads():
         paragraphs.extend(filter(None, (_at_load(run, load, pair) for pair in pairs)))
+    paragraphs.extend(filter(None, (_beside(pair, alone=len(pairs) == 1) for pair in pairs)))
     if not pairs:
         paragraphs.append("Only one engine was run, so there is nothing to compare it with.")
     return [*paragraphs, *filter(None, (_credit(run, pairs), _trust(run)))]
@@ -52,14 +53,12 @@ def kept_up(run: RunFile, load: str, engine: str) -> bool | None:
     cell says whether its work ended soon after its arrivals.
     """
     offered_req_s = _offered_req_s(run, load)
-    most_req_s = [
-        cell.request_throughput_req_s
-        for cell in run.results
-        if (cell.engine, cell.load_kind) == (engine, "at_once") and cell.request_throughput_req_s
-    ]
+    at_once = [c for c in run.results if (c.engine, c.load_kind) == (engine, "at_once")]
+    rates = [cell.request_throughput_req_s for cell in finished_or_all(at_once)]
+    most_req_s = [rate for rate in rates if rate]
     if offered_req_s is not None and most_req_s:
         return offered_req_s <= median(most_req_s)
-    answers = [cell.kept_up for cell in run.cells(engine, load)]
+    answers = [cell.kept_up for cell in run.measured(engine, load)]
     if False in answers:
         return False
     return None if None in answers else True
@@ -84,7 +83,7 @@ def ratio_text(comparison: Comparison) -> str:
         return f"{text} ({comparison.note})"
     return (
         f"{text} (95% interval {number(comparison.low)}-{number(comparison.high)}, "
-        f"{comparison.rounds} rounds)"
+        f"{comparison.rounds} rounds{'; ' if comparison.note else ''}{comparison.note})"
     )
 
 
@@ -130,6 +129,14 @@ def _compared(run: RunFile, load: str, pair: Pair) -> dict[str, Comparison]:
         if (item.load, item.request_class) == (load, None)
         and (item.baseline, item.engine) == (pair.baseline, pair.engine)
     }
+
+
+def _beside(pair: Pair, *, alone: bool) -> str:
+    """What a pair without one cause differs in, of what both have."""
+    if pair.kind != "engines" or not pair.also_different:
+        return ""
+    who = "They" if alone else f"{plain(pair.engine)} and {plain(pair.baseline)}"
+    return f"{who} also differ in {plain(', '.join(pair.also_different))}."
 
 
 def _lost(run: RunFile, load: str, label: str) -> str:

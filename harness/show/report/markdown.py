@@ -12,10 +12,12 @@ from harness.results.values import Comparison, RunFile
 from harness.show.report.columns import (
     LEDGER_PARTS,
     THIN_LEGEND,
+    class_row,
     comparison_row,
     comparison_titles,
     group_columns,
     ledger_row,
+    unfinished_lines,
 )
 from harness.show.report.finding import finding, saturated
 from harness.show.report.setup import engine_lines, environment_lines, workload_lines
@@ -78,6 +80,9 @@ def _load(run: RunFile, load: str) -> list[str]:
     ]
     lines = [f"## Load {code(load)}", ""]
     lines += markdown_table(["engine", *comparison_titles(goodput=goodput)], rows)
+    unfinished = unfinished_lines(run, load)
+    if unfinished:
+        lines += ["", *(f"- {_escaped(line)}" for line in unfinished)]
     lines += _classes(run, load, labels, goodput=goodput)
     lines += _with_failures(run, load, labels)
     pairs = choose_pairs(run.labels(), run.engines, run.settings.get("baseline"))
@@ -103,10 +108,8 @@ def _classes(run: RunFile, load: str, labels: Sequence[str], *, goodput: bool) -
     rows = []
     for name in names:
         for label in labels:
-            cells = run.cells(label, load)
-            rounds = [cell.classes[name] for cell in cells if name in cell.classes]
-            if rounds:
-                texts = [column.text(rounds) for column in columns]
+            texts = class_row(run.cells(label, load), name, goodput=goodput)
+            if texts:
                 rows.append([f"{code(name)}, {code(label)}", *texts])
     titles = ["class, engine", *(column.title for column in columns)]
     return ["", "By class of request:", "", *markdown_table(titles, rows)]
