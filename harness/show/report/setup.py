@@ -17,6 +17,8 @@ _SHOWN_ELSEWHERE: Final = (
     "engine_order",
     "engine_errors",
     "model_info",
+    "num_warmups",
+    "later_warmup_tokens",
 )
 
 
@@ -71,8 +73,24 @@ def environment_lines(run: RunFile) -> list[str]:
     skip = _SHOWN_ELSEWHERE
     return [
         *_listed(run.environment, skip=()),
+        *_warmup(run.settings),
         *(f"- run {line.removeprefix('- ')}" for line in _listed(run.settings, skip=skip)),
     ]
+
+
+def _warmup(settings: Mapping[str, Any]) -> list[str]:
+    """How much an engine ran before each cell; nothing where the settings do not say."""
+    number, later = settings.get("num_warmups"), settings.get("later_warmup_tokens")
+    if number is None:
+        return []
+    if not number:
+        return ["- warm-up: none"]
+    requests = f"{number} request{'s' if number > 1 else ''}"
+    text = f"- warm-up before each cell: {requests} with prompts of their own"
+    if later is None:
+        return [text]
+    cut = f"answers cut to {later} tokens before its later ones"
+    return [f"{text}, whole before an engine's first cell, {cut}"]
 
 
 def _loads(run: RunFile) -> list[Mapping[str, Any]]:

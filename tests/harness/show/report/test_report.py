@@ -194,6 +194,23 @@ def test_the_report_says_everything_that_a_comparison_must_record(player):
         assert words in report, words
 
 
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (0, "- warm-up: none"),
+        (
+            2,
+            "- warm-up before each cell: 2 requests with prompts of their own, whole before an "
+            "engine's first cell, answers cut to 8 tokens before its later ones",
+        ),
+    ],
+)
+def test_the_report_says_how_an_engine_was_warmed_up(player, number, words):
+    settings = {"num_warmups": number, "later_warmup_tokens": 8}
+    run = run_of(player, {"s": (LOOP_STATIC, 0.2)}, rounds=1, settings=settings)
+    assert words in report_text(run).splitlines()
+
+
 def test_the_ledger_is_shown_in_shares_of_what_was_executed(player):
     row = player.step(1, 0.0, 1.0, prompt=2, output=1, padding=1, useful_rows=2)
     stats = RequestStats(first_time_prompt=2, first_time_output=1)
