@@ -61,7 +61,7 @@ def compare_rounds(
     left_out = len(baseline) - len(pairs)
     if not pairs:
         return PairedRatio(0, None, note="no round has both values")
-    note = _left_out(left_out)
+    note = f"{left_out} rounds without both values left out" if left_out else ""
     if any(min(pair) <= 0 for pair in pairs):
         zero = "; ".join(filter(None, ("a round measured 0", note)))
         return PairedRatio(len(pairs), None, note=zero)
@@ -81,12 +81,6 @@ def pool_rounds(values: Sequence[float | None]) -> Pooled:
     if not known:
         return Pooled(0, None, None, None)
     return Pooled(len(known), median(known), min(known), max(known))
-
-
-def _left_out(rounds: int) -> str:
-    if not rounds:
-        return ""
-    return f"{rounds} round{'s' if rounds > 1 else ''} without both values left out"
 
 
 def _reach(logs: Sequence[float]) -> tuple[float, float]:

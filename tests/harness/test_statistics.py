@@ -68,7 +68,7 @@ def test_a_measured_zero_takes_the_ratio_and_is_never_dropped(side):  # U1
     assert (paired.rounds, paired.ratio, paired.low, paired.answer) == (6, None, None, None)
     assert paired.note == "a round measured 0"
     assert compare_rounds([0.0, None], [5.0, 1.0], "lower").note == (
-        "a round measured 0; 1 round without both values left out"
+        "a round measured 0; 1 rounds without both values left out"
     )
 
 
@@ -76,7 +76,7 @@ def test_missing_values_are_left_out_and_said():  # U1
     assert compare_rounds([None], [5.0], "lower").ratio is None
     partly = compare_rounds([1.0, None], [2.0, 3.0], "higher")
     assert (partly.ratio, partly.rounds) == (2.0, 1)
-    assert "1 round without both values" in partly.note
+    assert "1 rounds without both values" in partly.note
 
 
 def test_false_alarms_stay_near_five_in_a_hundred():
