@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from engines.admission import answer_bound, context_refusal
 from engines.api import Due, End, Request
 
 
@@ -81,12 +82,10 @@ class Bounds:
 
     def max_tokens(self, request: Request) -> int:
         """The answer's bound: its own, or for `None` all that context and memory leave."""
-        if request.max_tokens is not None:
-            return request.max_tokens
         longest = self.max_model_len
         if self.kv_tokens is not None:
             longest = min(longest, self.kv_tokens + 1)
-        return max(1, longest - len(request.prompt_token_ids))
+        return answer_bound(request, longest)
 
     def refusal(self, request: Request) -> str:
         """Why it can never run, with the numbers; empty when it can.
@@ -94,15 +93,8 @@ class Bounds:
         The last token is never fed back, so P + n tokens hold P + n - 1 positions.
         """
         prompt, answer = len(request.prompt_token_ids), self.max_tokens(request)
-        if prompt < 1:
-            return "the prompt is empty; expected at least 1 token"
-        if answer < 1:
-            return f"max_tokens is {answer}; expected at least 1"
-        if prompt + answer > self.max_model_len:
-            return (
-                f"prompt {prompt} + max_tokens {answer} = {prompt + answer} tokens exceed "
-                f"the context of {self.max_model_len}"
-            )
+        if reason := context_refusal(prompt, answer, self.max_model_len):
+            return reason
         if self.kv_tokens is not None and prompt + answer - 1 > self.kv_tokens:
             return (
                 f"prompt {prompt} + max_tokens {answer} hold {prompt + answer - 1} positions, "

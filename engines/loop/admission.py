@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engines.admission import answer_bound, context_refusal
 from engines.api import Request
 
 
@@ -18,12 +19,10 @@ class Door:
 
     def max_tokens(self, request: Request) -> int:
         """The answer's bound: its own, or for `None` all that the bounds leave."""
-        if request.max_tokens is not None:
-            return request.max_tokens
         longest = min(self.max_model_len, self.num_blocks * self.block_size + 1)
         if self.max_request_len is not None:
             longest = min(longest, self.max_request_len)
-        return max(1, longest - len(request.prompt_token_ids))
+        return answer_bound(request, longest)
 
     def refusal(self, request: Request) -> str:
         """Why it can never run, with the numbers; empty when it can.
@@ -32,15 +31,8 @@ class Door:
         """
         prompt, answer = len(request.prompt_token_ids), self.max_tokens(request)
         total = prompt + answer
-        if prompt < 1:
-            return "the prompt is empty; expected at least 1 token"
-        if answer < 1:
-            return f"max_tokens is {answer}; expected at least 1"
-        if total > self.max_model_len:
-            return (
-                f"prompt {prompt} + max_tokens {answer} = {total} tokens exceed "
-                f"the context of {self.max_model_len}"
-            )
+        if reason := context_refusal(prompt, answer, self.max_model_len):
+            return reason
         blocks = -(-(total - 1) // self.block_size)
         if blocks > self.num_blocks:
             return (
