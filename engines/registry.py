@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from itertools import pairwise
+from pathlib import Path
 from typing import Final, cast
 
 from engines.api import CbbenchError, Engine, JsonValue
@@ -62,6 +63,13 @@ class BuildContext:
     threads: int | None = None
     kv_memory: int = 512 * 1024**2
     max_model_len: int | None = None
+
+    @property
+    def model_name(self) -> str:
+        """The model for a result file, which can be given to anyone: of a folder its own name."""
+        path = Path(self.model).expanduser()
+        is_local = path.is_dir() or path.is_absolute()
+        return (Path.cwd() / path).name if is_local else self.model
 
 
 @dataclass(frozen=True, slots=True)

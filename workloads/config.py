@@ -31,6 +31,16 @@ class WorkloadConfig:
     content: Preset | Trace | TextPrompts
 
     @property
+    def name(self) -> str:
+        """The workload for a result file, which anyone may see: a file without its folder."""
+        kind, colon, _ = self.spec.partition(":")
+        match self.content:
+            case Trace(path=path) | TextPrompts(path=path):
+                return f"{kind}{colon}{path.name}"
+            case Preset():
+                return Path(self.spec).name
+
+    @property
     def needs_encode(self) -> bool:
         """Whether drawing needs the model's tokenizer."""
         return isinstance(self.content, TextPrompts)

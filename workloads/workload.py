@@ -138,7 +138,7 @@ def draw(
     drafted = draft(config, options, limits.max_model_len, encode)
     requests = _requests(drafted, _prompts(drafted, seed, limits))
     return Workload(
-        name=config.spec,
+        name=config.name,
         seed=seed,
         requests=requests,
         hash=workload_hash(requests, drafted.burstiness),
@@ -236,7 +236,7 @@ def _settings(
     """Everything that made the workload, fit for JSON: an infinite burstiness is `"inf"`."""
     burstiness = "inf" if drafted.burstiness == math.inf else drafted.burstiness
     return {
-        "workload": config.spec,
+        "workload": config.name,
         "seed": options.seed,
         "num_prompts": len(drafted.lengths),
         "input_len": options.input_len,

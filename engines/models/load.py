@@ -140,7 +140,7 @@ def _describe(
     named = {getattr(text, f"{kind}_token_id", None) for kind in ("bos", "pad")}
     special = special_ids | set(eos) | {i for i in named if isinstance(i, int) and i >= 0}
     return ModelInfo(
-        name=context.model,
+        name=context.model_name,
         vocab_size=int(text.vocab_size),
         max_model_len=_max_model_len(context, text),
         eos_token_ids=eos,

@@ -9,12 +9,14 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Final, TypeVar
 
 from engines.api import CbbenchError
 from engines.registry import BuildContext, EngineEntry, EngineSpec, parse_engines
 from engines.settings import byte_size, natural, one_of, positive_int
+from harness.places import without_folders
 
 DEFAULT_BUDGET_S: Final = 115.0
 STDOUT: Final = "-"
@@ -94,7 +96,7 @@ def read_options(options: RunOptions, installed: Mapping[str, EngineEntry]) -> R
     if budget_s is None and repeats is None:
         budget_s = DEFAULT_BUDGET_S
     return RunConfig(
-        engines=tuple(parse_engines(options.engines, installed)),
+        engines=_engines(options.engines, installed),
         context=_context(options),
         workload=options.workload,
         num_prompts=_optional(options.num_prompts, "--num-prompts", positive_int),
@@ -119,6 +121,19 @@ def read_options(options: RunOptions, installed: Mapping[str, EngineEntry]) -> R
         out=None if options.out is None else Path(options.out),
         json=options.json,
     )
+
+
+def _engines(text: str, installed: Mapping[str, EngineEntry]) -> tuple[EngineSpec, ...]:
+    """Labels stand in every result file, so they name no folder."""
+    specs = parse_engines(text, installed)
+    plain = [dataclasses.replace(spec, label=without_folders(spec.label)) for spec in specs]
+    for one, other in combinations(plain, 2):
+        if one.label == other.label:
+            raise CbbenchError(
+                f"two engines would both be named {one.label!r}; expected names of their own, "
+                f"give them as in 'a={one.text},b={other.text}'"
+            )
+    return tuple(plain)
 
 
 def _context(options: RunOptions) -> BuildContext:

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from engines.api import CbbenchError, EngineInfo
 from engines.registry import BuildContext, EngineSpec
+from harness.places import without_places
 from harness.records.repair import record_death
 from harness.run.folder import RunFolder
 from harness.run.interrupts import Interrupts
@@ -130,6 +131,7 @@ class Fleet:
         error = _error_of(answer)
         if isinstance(answer, Failed) and answer.kind == "disk":
             raise CbbenchError(error)
+        error = without_places(error)
         record_death(command.folder, command.key, error)
         return self._fail(label, "run", error)
 
@@ -172,7 +174,7 @@ class Fleet:
 
     def _fail(self, label: str, stage: Stage, error: str) -> EngineFailure:
         self._workers[label].kill()
-        self.failures[label] = EngineFailure(label, stage, error)
+        self.failures[label] = EngineFailure(label, stage, without_places(error))
         return self.failures[label]
 
     def _kill_all(self) -> None:

@@ -12,6 +12,7 @@ from typing import cast
 
 from engines.api import EngineInfo, JsonValue
 from engines.registry import EngineSpec
+from harness.places import plain_settings, without_folders
 from harness.run.config import RunConfig
 from harness.run.fleet import EngineFailure
 from workloads.workload import Load, Workload
@@ -21,7 +22,7 @@ def describe_request(config: RunConfig) -> dict[str, JsonValue]:
     """What is known before any model is loaded."""
     return {
         "goodput": config.goodput,
-        "model": config.context.model,
+        "model": config.context.model_name,
         "device": config.context.device,
         "dtype": config.context.dtype,
         "threads": config.context.threads,
@@ -54,8 +55,8 @@ def describe_engines(specs: Iterable[EngineSpec], infos: Mapping[str, EngineInfo
     for spec in specs:
         info = infos.get(spec.label)
         described[spec.label] = {
-            "spec": spec.text,
-            "settings": dict(info.settings if info else spec.settings),
+            "spec": without_folders(spec.text),
+            "settings": dict(info.settings) if info else plain_settings(spec.settings),
             "slots": info.slots if info else None,
             "kv_tokens": info.kv_tokens if info else None,
             "max_model_len": info.max_model_len if info else None,

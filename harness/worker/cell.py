@@ -13,6 +13,7 @@ from typing import Final
 
 from engines.api import Clock, Engine, EngineInfo, Request, RequestSource, Sink, StepEvents
 from engines.clock import WallClock
+from harness.places import without_places
 from harness.records import CellRecorder, CellSnapshot, CellTrailer, RecordedSource
 from harness.show.text import one_line
 from harness.worker.machine_watch import CollectorWatch, MachineSample, between, sample, usable_cpus
@@ -157,7 +158,7 @@ class CellRun:
 def error_text(error: BaseException) -> str:
     """One printable line for an exception of any kind."""
     first = (str(error).strip() or "no message").splitlines()[0]
-    return one_line(f"{type(error).__name__}: {first}")
+    return one_line(without_places(f"{type(error).__name__}: {first}"))
 
 
 def _wire(

@@ -15,6 +15,7 @@ from multiprocessing import connection, resource_tracker
 from pathlib import Path
 from typing import Final, cast
 
+from harness.places import without_places
 from harness.show.text import one_line
 from harness.worker.main import serve
 from harness.worker.protocol import Answer, Close, Command, Failed, Progress
@@ -136,5 +137,6 @@ def _last_words(log: Path) -> str:
             text = handle.read().decode(errors="replace")
     except OSError:
         return ""
+    text = without_places(text)
     lines = [one_line(line).strip() for line in text.splitlines() if line.strip()][-_LOG_LINES:]
     return f"; its last words: {' / '.join(lines)}" if lines else ""

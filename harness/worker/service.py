@@ -11,11 +11,13 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 
 from engines.api import CbbenchError, Engine, EngineInfo
 from engines.registry import BuildContext, EngineSpec, build_engine, installed_engines
+from harness.places import plain_settings, without_folders, without_places
 from harness.records import CellKey
 from harness.worker.cell import CellRun, error_text
 from harness.worker.protocol import (
@@ -99,7 +101,12 @@ class Worker:
 
     def _build(self, spec: EngineSpec, context: BuildContext) -> Built:
         self._engine = build_engine(spec, installed_engines()[spec.name], context)
-        self._info = self._engine.describe()
+        info = self._engine.describe()
+        self._info = replace(
+            info,
+            settings=plain_settings(info.settings),
+            notes=tuple(without_places(note) for note in info.notes),
+        )
         self._spec = spec
         self._model = context.model
         return Built(self._info)
@@ -111,7 +118,7 @@ class Worker:
         return CellRun(
             self._engine,
             command,
-            spec=self._spec.text,
+            spec=without_folders(self._spec.text),
             info=self._info,
             parent_pid=self._parent_pid,
             stopped=lambda: self._stop_key == command.key,

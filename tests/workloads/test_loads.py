@@ -97,9 +97,12 @@ def test_trace_at_another_rate_keeps_its_pattern(trace: Workload) -> None:
     assert times(trace, at_rate(0.6)) == pytest.approx([0.0, 0.005, 3.0, 5.0])
 
 
-def test_trace_of_one_instant_has_no_rate_to_change(trace: Workload, limits: ModelLimits) -> None:
-    path = str(trace.settings["workload"])
-    single = draw(open_workload(path), seed=0, limits=limits, num_prompts=1)
+def test_trace_of_one_instant_has_no_rate_to_change(
+    trace: Workload, limits: ModelLimits, tmp_path: Path
+) -> None:
+    single = draw(
+        open_workload(f"trace:{tmp_path / 't.csv'}"), seed=0, limits=limits, num_prompts=1
+    )
     assert times(single, own_times(single)) == [0.0]
     with pytest.raises(CbbenchError, match="all its arrivals at one instant"):
         at_load(single, at_rate(2.0))

@@ -31,6 +31,15 @@ print(draw(open_workload("chat-mix"), seed=0, limits=limits).hash)
 """
 AZURE = "azure_llm_2023_conv_min00-15.csv"
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+PRESET = """num_prompts = 2
+
+[[components]]
+prompt = { kind = "uniform", low = 4, high = 8 }
+output = { kind = "uniform", low = 4, high = 8 }
+
+[[loads]]
+kind = "all-at-once"
+"""
 
 
 def lengths(workload: Workload) -> list[tuple[int, int | None]]:
@@ -338,6 +347,22 @@ def test_context_too_small_for_anything_is_refused() -> None:
 def test_spec_without_a_path_is_refused(spec: str) -> None:
     with pytest.raises(CbbenchError, match="names no file"):
         open_workload(spec)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text"),
+    [
+        ("trace:", "t.csv", HEADER + "2023-11-16 18:15:46.5,5,5\n"),
+        ("jsonl:", "p.jsonl", '{"prompt": "a"}\n'),
+        ("", "mine.toml", PRESET),
+    ],
+)
+def test_a_workload_is_named_by_its_file_without_the_folder(
+    write: WriteFile, limits: ModelLimits, kind: str, name: str, text: str
+) -> None:
+    config = open_workload(f"{kind}{write(name, text)}")
+    drawn = draw(config, seed=0, limits=limits, encode=lambda texts: [[9] for _ in texts])
+    assert drawn.name == drawn.settings["workload"] == f"{kind}{name}"
 
 
 def test_preset_file_is_opened_by_its_path(write: WriteFile) -> None:

@@ -59,7 +59,9 @@ def test_greedy_output_of_tiny_wanders_and_is_mostly_clear():
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "mistral", "gpt2"])
 def test_a_folder_loads_by_its_config(checkpoint, family: str):
-    loaded = load(checkpoint(family), dtype="float32")
+    folder = checkpoint(family)
+    loaded = load(folder, dtype="float32")
+    assert loaded.info.name == Path(folder).name
     heads = 4 if family == "gpt2" else 2
     assert loaded.info.kv_bytes_per_token == 2 * 2 * heads * 8 * 4
     assert loaded.info.max_model_len == 96

@@ -45,6 +45,7 @@ FAULTS = (
     "child",
     "fail-all",
     "slow-load",
+    "places",
 )
 
 
@@ -62,7 +63,7 @@ class FakeEngine:
         self._steps = 0
 
     def describe(self) -> EngineInfo:
-        model = ModelInfo("fake", 256, 512, (0,), (0, 1), 1, 64, "float32", "cpu")
+        model = ModelInfo(self._context.model_name, 256, 512, (0,), (0, 1), 1, 64, "float32", "cpu")
         return EngineInfo("fake", dict(self._settings), 512, self._slots, 4096, model)
 
     def reset(self) -> None:
@@ -143,8 +144,10 @@ class FakeEngine:
         if self._fault == "run":
             raise RuntimeError("broke [bold]in a step[/x]")
         if self._fault == "kill":
-            print("about to need too much memory", file=sys.stderr, flush=True)
+            print(f"about to need too much memory at {Path.cwd()}/x", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
+        if self._fault == "places":
+            raise RuntimeError(f"cannot read {Path(self._context.model).resolve()}/weights")
         if self._fault == "disk":
             raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -170,6 +173,7 @@ FAKE = EngineEntry(
     settings=(
         Setting("step_ms", non_negative_float, 1.0, "how long a step takes"),
         Setting("slots", positive_int, 8, "how many requests run at once"),
+        Setting("table", str, "none", "a file to read"),
         Setting("fault", one_of(*FAULTS), "none", "what goes wrong"),
     ),
     builder="cbbench_fakes:build",
