@@ -1,0 +1,46 @@
+"""The door on numbers alone: what just fits comes in, one token more does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from engines.loop.admission import Door
+
+ROOMY = Door(max_model_len=64, block_size=16, num_blocks=8)  # 128 positions
+
+
+@pytest.mark.parametrize(
+    ("door", "prompt", "fits", "too_much", "words"),
+    [
+        (ROOMY, 60, 4, 5, "60 + max_tokens 5 = 65 tokens exceed the context of 64"),
+        (Door(999, 16, 8), 100, 29, 30, "need 9 blocks of 16, the pool has 8"),
+        (Door(999, 1, 8), 5, 4, 5, "need 9 blocks of 1, the pool has 8"),
+        (Door(999, 16, 99, 33), 30, 3, 4, "34 tokens exceed the 33 that the policy can serve"),
+    ],
+)
+def test_what_just_fits_comes_in(request_of, door, prompt, fits, too_much, words):
+    assert door.refusal(request_of("a", prompt, fits)) == ""
+    assert words in door.refusal(request_of("a", prompt, too_much))
+
+
+@pytest.mark.parametrize(
+    ("door", "prompt", "answer"),
+    [
+        (ROOMY, 10, 54),  # the context
+        (Door(999, 16, 2), 10, 23),  # the pool: 33 tokens, of which the last is never fed
+        (Door(999, 16, 99, 33), 30, 3),  # the policy
+        (Door(999, 16, 2, 20), 10, 10),
+    ],
+)
+def test_an_answer_without_a_bound_takes_all_that_the_tightest_leaves(
+    request_of, door, prompt, answer
+):
+    request = request_of("a", prompt, None)
+    assert door.max_tokens(request) == answer
+    assert door.refusal(request) == ""
+
+
+@pytest.mark.parametrize("prompt", [64, 65])
+def test_a_prompt_that_leaves_no_token_is_refused(request_of, prompt):  # D5
+    assert "exceed the context of 64" in ROOMY.refusal(request_of("a", prompt, None))
+    assert "exceed the context of 64" in ROOMY.refusal(request_of("a", prompt, 1))
