@@ -97,8 +97,10 @@ class StepRow:
     """One engine step, as `steps.parquet` stores it. Times in seconds from t0, or durations.
 
     `prompt`, `output`, `recomputed`, `padding`, `rejected_draft`, `past_stop` count executed
-    positions and add up to everything the step computed. `useful_rows` of `slots` rows belonged
-    to a live request. `tokens_held` of `tokens_reserved` cache positions hold a token.
+    positions and add up to everything the step computed; `positions` counts that apart from them,
+    from what the executor was given. `update_s` is the engine's bookkeeping after the computation.
+    `useful_rows` of `slots` rows belonged to a live request. `tokens_held` of `tokens_reserved`
+    cache positions hold a token.
     """
 
     step: int
@@ -126,6 +128,8 @@ class StepRow:
     blocks_cached: int | None = None
     blocks_free: int | None = None
     preemptions: int = 0
+    update_s: float = 0.0
+    positions: int | None = None
 
     @property
     def executed(self) -> int:

@@ -72,7 +72,7 @@ DYNAMIC: Final = EngineEntry(
 
 _LOOP_SETTINGS: Final = (
     Setting("policy", one_of("static", "window", "chunked"), "chunked", "who runs in a step"),
-    Setting("max_num_seqs", positive_int, 32, "the most requests resident at once"),
+    Setting("max_num_seqs", positive_int, 16, "the most requests resident at once"),
     Setting(
         "max_num_batched_tokens",
         optional_positive_int,

@@ -182,4 +182,5 @@ class BatchRun:
             padding=executed - prompt - output,
             tokens_held=sum(prompts[i] + self.num_steps for i in live),
             tokens_reserved=len(self.rows) * self._columns(),
+            positions=executed,
         )

@@ -15,6 +15,7 @@ from typing import Final, Generic
 from engines.api import (
     CbbenchError,
     Clock,
+    Due,
     End,
     EngineInfo,
     Finish,
@@ -23,15 +24,15 @@ from engines.api import (
     Sink,
     Status,
     StepEvents,
-    StepRow,
 )
 from engines.loop.admission import Door
-from engines.loop.executors.api import Executor, StepResult
+from engines.loop.executors.api import Executor
 from engines.loop.kv.api import KVCache
 from engines.loop.plan import Plan, Policy, State
 from engines.loop.roster import Roster
 from engines.loop.sequence import Sequence
-from engines.loop.step import Delivery, apply_result, build_batch
+from engines.loop.step import apply_result, build_batch, positions_of
+from engines.loop.step_log import MemoryUse, StepTimes, step_row
 from engines.loop.verify import Residents, Verified, Verifier
 from engines.loop.view import LoopView
 
@@ -103,10 +104,9 @@ class _Run(Generic[State]):
         self._sink = sink
         self._clock = clock
         self._roster = Roster(info.model.eos_token_ids if info.model is not None else ())
-        self._view = LoopView(self._roster, self._cache, source)
+        self._view = LoopView(self._roster, self._cache)
         self._state = self._policy.initial_state()
         self._step = 0
-        self._dropped: list[str] = []
         limits = self._policy.limits
         self._slots = limits.max_num_seqs
         self._verifier = Verifier(self._policy.name, limits, self._cache)
@@ -122,22 +122,24 @@ class _Run(Generic[State]):
 
     def turn(self) -> bool:
         """One round: a step, or a wait. `False` when the source has ended and nobody is left."""
-        self._take()
-        self._cancel()
+        now_s = self._clock.now()
+        self._take(now_s)
+        self._cancel(now_s)
+        due = self._source.next_due()
         if not len(self._roster):
-            return self._idle()
-        start_s = self._view.at(self._clock).now_s
+            return self._idle(due)
+        self._view.look(now_s, due)
         plan, state = self._policy.plan(self._view, self._state)
         self._view.give_up_trial()
         if plan.wait_until is not None or plan.is_empty:
-            self._verifier.check_wait(plan, self._step, start_s, self._source.next_due())
+            self._verifier.check_wait(plan, self._step, now_s, due)
             self._state = state
-            self._nap(plan.wait_until or start_s)
+            self._nap(plan.wait_until or now_s)
             return True
         verified = self._verifier.check(plan, self._step, self._residents)
         verified.trial.commit()
         self._state = state
-        self._make_step(plan, verified, start_s)
+        self._make_step(plan, verified, now_s)
         return True
 
     def abandon(self, status: Status, reason: str) -> None:
@@ -151,8 +153,7 @@ class _Run(Generic[State]):
         if finished:
             self._sink.emit(StepEvents(now_s, finished=finished))
 
-    def _take(self) -> None:
-        now_s = self._clock.now()
+    def _take(self, now_s: float) -> None:
         refused = []
         for request in self._source.take(now_s, sys.maxsize):
             reason = self._door.refusal(request)
@@ -165,22 +166,20 @@ class _Run(Generic[State]):
         if refused:
             self._sink.emit(StepEvents(now_s, finished=refused))
 
-    def _cancel(self) -> None:
+    def _cancel(self, now_s: float) -> None:
         left = [
             sequence
             for name in self._source.cancelled()
             if (sequence := self._roster.find(name)) is not None
         ]
         if left:
-            now_s = self._clock.now()
             finished = [
                 self._end(sequence, "cancelled", None, "the client left", now_s)
                 for sequence in left
             ]
             self._sink.emit(StepEvents(now_s, finished=finished))
 
-    def _idle(self) -> bool:
-        due = self._source.next_due()
+    def _idle(self, due: Due) -> bool:
         if isinstance(due, End):
             return False
         if not isinstance(due, float | int):
@@ -204,18 +203,42 @@ class _Run(Generic[State]):
     def _make_step(self, plan: Plan, verified: Verified, start_s: float) -> None:
         self._move(plan, verified, start_s)
         planned_s = self._clock.now()
-        dropped, self._dropped = self._dropped, []
-        batch = build_batch(
-            plan, self._step, self._roster, self._cache, verified.swapped_out, dropped
-        )
+        batch = build_batch(plan, self._step, self._roster, self._cache, verified.swapped_out)
         built_s = self._clock.now()
         result = self._executor.submit(batch).result()
         now_s = self._clock.now()
         delivery = apply_result(batch, result, self._roster, self._cache, now_s)
-        row = self._row(plan, delivery, result, start_s, planned_s - start_s, built_s - planned_s)
+        used = self._memory_used()
         finished = self._finish(delivery.ended, now_s)
+        end_s = self._clock.now()
+        times = StepTimes(
+            start_s=start_s,
+            schedule_s=planned_s - start_s,
+            pack_s=built_s - planned_s + result.prepare_s,
+            compute_s=result.compute_s,
+            copy_s=result.copy_s,
+            update_s=end_s - now_s,
+            end_s=end_s,
+        )
+        row = step_row(
+            self._step, times, plan, delivery, used, positions_of(batch, result), self._slots
+        )
         self._sink.emit(StepEvents(now_s, delivery.request_ids, delivery.token_ids, finished, row))
+        self._view.last_end_s = now_s
         self._step += 1
+
+    def _memory_used(self) -> MemoryUse:
+        """Before those who have ended give theirs back."""
+        cache, roster = self._cache, self._roster
+        return MemoryUse(
+            num_running=len(roster.running),
+            num_waiting=len(roster.waiting) + len(roster.swapped),
+            tokens_held=cache.held_positions(roster.running.in_order),
+            num_blocks=cache.num_blocks,
+            block_size=cache.block_size,
+            free_blocks=cache.free_blocks,
+            cached_blocks=cache.cached_blocks,
+        )
 
     def _move(self, plan: Plan, verified: Verified, now_s: float) -> None:
         for name, mode in plan.preempt.items():
@@ -243,45 +266,5 @@ class _Run(Generic[State]):
         if place == "running":
             self._cache.free(sequence)
         elif place == "swapped":
-            self._dropped.append(sequence.request_id)
+            self._executor.drop(sequence.request_id)
         return Finish(sequence.request_id, status, finish_reason, reason, sequence.stats(now_s))
-
-    def _row(
-        self,
-        plan: Plan,
-        delivery: Delivery,
-        result: StepResult,
-        start_s: float,
-        schedule_s: float,
-        build_s: float,
-    ) -> StepRow:
-        ledger, cache, running = delivery.ledger, self._cache, self._roster.running
-        free = cache.free_blocks
-        used = cache.num_blocks - free
-        return StepRow(
-            step=self._step,
-            start_s=start_s,
-            end_s=self._clock.now(),
-            compute_s=result.compute_s,
-            schedule_s=schedule_s,
-            pack_s=build_s + result.prepare_s,
-            copy_s=result.copy_s,
-            num_running=len(running),
-            num_waiting=len(self._roster.waiting) + len(self._roster.swapped),
-            slots=self._slots,
-            useful_rows=ledger.rows,
-            prefill_tokens=ledger.prefill_tokens,
-            decode_tokens=sum(plan.work.values()) - ledger.prefill_tokens,
-            prompt=ledger.prompt,
-            output=ledger.output,
-            recomputed=ledger.recomputed,
-            padding=ledger.padding,
-            rejected_draft=ledger.rejected_draft,
-            past_stop=ledger.past_stop,
-            tokens_held=sum(sequence.num_computed for sequence in running.in_order),
-            tokens_reserved=used * cache.block_size,
-            blocks_used=used,
-            blocks_cached=cache.cached_blocks,
-            blocks_free=free - cache.cached_blocks,
-            preemptions=len(plan.preempt),
-        )

@@ -28,7 +28,9 @@ class PlanError(CbbenchError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step, carried out in this order: preempt, resume, admit, work, padding.
+    """One step, carried out in this order: preempt, resume, then `work` in its own order, each
+    admission just before its request's work, then admissions without work, then padding. A policy
+    that tries things in this order on its trial gets from the memory just what the loop will get.
 
     `admit` gives each waiting request and the number of token positions to reserve for it at
     once (0: only what its work needs). `work[id]` is the number of known tokens to compute, at
@@ -67,11 +69,14 @@ class View(Protocol):
     """What a policy sees: live and read-only. `running` and `waiting` are in order of arrival.
 
     `running` are the residents, scheduled or not. `waiting` is lazy and may be long. `swapped`
-    lie on the host. `next_due` is the source's state.
+    lie on the host. `next_due` is the source's state; `last_end_s` is when the last step ended,
+    `-inf` before the first.
     """
 
     @property
     def now_s(self) -> float: ...
+    @property
+    def last_end_s(self) -> float: ...
     @property
     def running(self) -> Sequence[SequenceView]: ...
     @property

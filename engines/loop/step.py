@@ -32,7 +32,6 @@ def build_batch(
     roster: Roster,
     cache: KVCache,
     swapped_out: dict[RequestId, list[int]],
-    dropped: list[RequestId],
 ) -> Batch:
     """The batch of a committed plan; residency has been brought up to date before."""
     running = roster.running.by_id
@@ -63,8 +62,14 @@ def build_batch(
         swap_in=[
             SwapCopy(name, cache.table(name), running[name].num_computed) for name in plan.resume
         ],
-        dropped=dropped,
     )
+
+
+def positions_of(batch: Batch, result: StepResult) -> int:
+    """Everything that the executor computed, counted from what it was given."""
+    given = sum(len(row.tokens) for row in batch.rows)
+    given += sum(row.num_tokens for row in batch.padding)
+    return given + sum(result.drafted or ())
 
 
 def apply_result(

@@ -61,8 +61,9 @@ class Verifier:
         try:
             swapped_out = self._preempt(plan, step, residents, trial)
             self._resume(plan, step, residents, trial)
-            hits = self._admit(plan, step, residents, trial)
-            self._work(plan, step, residents, trial, hits)
+            hits = self._work(plan, step, residents, trial)
+            for name in plan.admit.keys() - plan.work.keys():
+                hits[name] = self._admit(name, plan.admit[name], step, residents, trial)
             self._count(plan, step, residents)
         except BaseException:
             trial.discard()
@@ -103,33 +104,29 @@ class Verifier:
                 self._refuse(step, f"no room to resume {name!r}; {trial.free_blocks} blocks free")
 
     def _admit(
-        self, plan: Plan, step: int, residents: Residents, trial: Trial
-    ) -> dict[RequestId, int]:
-        hits: dict[RequestId, int] = {}
-        for name, reserve in plan.admit.items():
-            sequence = residents.waiting.get(name)
-            if sequence is None:
-                self._refuse(step, f"it admits {name!r}, which is not waiting")
-            hit = trial.admit(sequence, reserve)
-            if hit is None:
-                self._refuse(
-                    step,
-                    f"no room to admit {name!r} with {reserve} positions; "
-                    f"{trial.free_blocks} blocks free",
-                )
-            hits[name] = hit
-        return hits
+        self, name: RequestId, reserve: int, step: int, residents: Residents, trial: Trial
+    ) -> int:
+        sequence = residents.waiting.get(name)
+        if sequence is None:
+            self._refuse(step, f"it admits {name!r}, which is not waiting")
+        hit = trial.admit(sequence, reserve)
+        if hit is None:
+            self._refuse(
+                step,
+                f"no room to admit {name!r} with {reserve} positions; "
+                f"{trial.free_blocks} blocks free",
+            )
+        return hit
 
     def _work(
-        self,
-        plan: Plan,
-        step: int,
-        residents: Residents,
-        trial: Trial,
-        hits: dict[RequestId, int],
-    ) -> None:
+        self, plan: Plan, step: int, residents: Residents, trial: Trial
+    ) -> dict[RequestId, int]:
+        """Admits and grows in the plan's order; returns the prefix hits."""
         running, lookahead = residents.running, plan.lookahead
+        hits: dict[RequestId, int] = {}
         for name, n in plan.work.items():
+            if name in plan.admit:
+                hits[name] = self._admit(name, plan.admit[name], step, residents, trial)
             sequence = running.get(name)
             remaining = 0
             if sequence is not None:
@@ -153,6 +150,7 @@ class Verifier:
                     f"no room for {n} tokens and {drafts} drafts of {name!r}; "
                     f"{trial.free_blocks} blocks free",
                 )
+        return hits
 
     def _count(self, plan: Plan, step: int, residents: Residents) -> None:
         stray = plan.lookahead.keys() - plan.work.keys()

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
-from engines.api import Clock, Due, RequestSource
+from engines.api import END, Due
 from engines.loop.kv.api import KVCache, Trial
 from engines.loop.roster import Roster
 from engines.loop.sequence import SequenceView
 
 
 class LoopView:
-    """See `plan.View`. One object serves a whole run; `now_s` is the instant of planning."""
+    """See `plan.View`. One object serves a whole run; `now_s` is the instant of planning.
 
-    __slots__ = ("_cache", "_roster", "_source", "_trial", "now_s")
+    Time and the source's state are looked up once a turn, so that a plan can be made again from
+    what is written down.
+    """
 
-    def __init__(self, roster: Roster, cache: KVCache, source: RequestSource) -> None:
+    __slots__ = ("_cache", "_roster", "_trial", "last_end_s", "next_due", "now_s")
+
+    def __init__(self, roster: Roster, cache: KVCache) -> None:
         self._roster = roster
         self._cache = cache
-        self._source = source
         self._trial: Trial | None = None
         self.now_s = 0.0
+        self.last_end_s = -math.inf
+        self.next_due: Due = END
 
-    def at(self, clock: Clock) -> LoopView:
-        """The same view, now."""
-        self.now_s = clock.now()
-        return self
+    def look(self, now_s: float, next_due: Due) -> None:
+        """A new turn."""
+        self.now_s = now_s
+        self.next_due = next_due
 
     @property
     def running(self) -> Sequence[SequenceView]:
@@ -42,10 +48,6 @@ class LoopView:
     @property
     def swapped(self) -> Sequence[SequenceView]:
         return self._roster.swapped.in_order
-
-    @property
-    def next_due(self) -> Due:
-        return self._source.next_due()
 
     def trial(self) -> Trial:
         self._trial = self._cache.trial()

@@ -41,7 +41,11 @@ def ledger_faults(record: CellRecord) -> tuple[str, ...]:
     """Where the engine's requests and its steps disagree, a sentence each."""
     if not record.steps:
         return ()
-    faults = []
+    faults = [
+        f"step {row.step} was given {row.positions} positions, its ledger has {row.executed}"
+        for row in record.steps
+        if row.positions is not None and row.positions != row.executed
+    ][:1]
     for word, by_request, by_step in (
         (
             "prompt",

@@ -212,8 +212,8 @@ class TestClosedLoop:
         assert isinstance(source, ClosedLoopSource)
         served = serve(source, clock, service_s=1.0)
         assert [r.request_id for r, _, _ in served] == [r.request_id for r in chat_mix.requests]
-        assert [r.scheduled_s for r, _, _ in served] == [float(i // 4) for i in range(20)]
-        assert clock.now() == 5.0
+        assert [r.scheduled_s for r, _, _ in served] == [float(i // 4) for i in range(32)]
+        assert clock.now() == 8.0
 
     def test_a_cap_beyond_all_memory_is_no_cap(self, make_requests: MakeRequests) -> None:
         source = ClosedLoopSource(make_requests(0.0, 0.0, 0.0), VirtualClock(), 10**12)

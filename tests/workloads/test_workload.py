@@ -23,7 +23,7 @@ from workloads.workload import (
 )
 
 WriteFile = Callable[[str, str], Path]
-GOLDEN = "6f39057e84055914f1fcdca2850211552ea9ad7c47a872c2eca4544b3d9b8fe4"
+GOLDEN = "f81f70fc477de3c48eb5d52946b4b303b27f1b647b716fefeced5390ba0a54ac"
 DRAW_IN_A_PROCESS = """
 from workloads.workload import ModelLimits, draw, open_workload
 limits = ModelLimits(4096, 4096, (0, 1, 2))

@@ -63,7 +63,6 @@ class Batch:
     padding: Sequence[PaddingRow] = ()
     swap_out: Sequence[SwapCopy] = ()
     swap_in: Sequence[SwapCopy] = ()
-    dropped: Sequence[RequestId] = ()  # host copies that nobody will ask for again
 
 
 @dataclass(slots=True)
@@ -96,6 +95,10 @@ class Executor(Protocol):
     """The compute side of a loop, for one pool of `num_blocks` blocks and one scratch block."""
 
     def submit(self, batch: Batch) -> Handle: ...
+
+    def drop(self, request_id: RequestId) -> None:
+        """Forgets the host copy of a request that will not come back."""
+        ...
 
     def reset(self) -> None:
         """Forgets all keys, values and host copies; keeps weights and kernels."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engines.api import RequestId
 from engines.clock import VirtualClock
 from engines.loop.executors.api import Batch, Executor, Handle, StepResult
 
@@ -38,6 +39,9 @@ class CostModelExecutor:
 
     def submit(self, batch: Batch) -> Handle:
         return _TimedHandle(self._tokens.submit(batch), self._clock, self._cost.seconds(batch))
+
+    def drop(self, request_id: RequestId) -> None:
+        self._tokens.drop(request_id)
 
     def reset(self) -> None:
         self._tokens.reset()

@@ -35,9 +35,10 @@ class HashingExecutor:
         for copy in batch.swap_in:
             for position, token in enumerate(self._host.pop(copy.request_id)):
                 self._slots[self._slot(copy.blocks, position)] = token
-        for request_id in batch.dropped:
-            del self._host[request_id]
         return _Done(StepResult(tokens=[self._compute(row) for row in batch.rows]))
+
+    def drop(self, request_id: RequestId) -> None:
+        del self._host[request_id]
 
     def reset(self) -> None:
         self._slots = array("q", [_NOTHING]) * self._num_slots

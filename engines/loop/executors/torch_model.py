@@ -13,7 +13,7 @@ from time import perf_counter
 
 import torch
 
-from engines.api import CbbenchError
+from engines.api import CbbenchError, RequestId
 from engines.loop.attention.cache import HostStore, LayerShape, PagedCache
 from engines.loop.attention.choose import make_backend
 from engines.loop.attention.interface import (
@@ -95,6 +95,9 @@ class TorchExecutor:
             self._compute(batch, step)
         return step
 
+    def drop(self, request_id: RequestId) -> None:
+        self._host.drop(request_id)
+
     def reset(self) -> None:
         """Forgets host copies. The pool keeps its bytes, which no table leads to any more."""
         self._host.clear()
@@ -131,15 +134,13 @@ class TorchExecutor:
         step.launch_s = self._timer() - prepared
 
     def _copy(self, batch: Batch) -> None:
-        if not (batch.swap_out or batch.swap_in or batch.dropped):
+        if not (batch.swap_out or batch.swap_in):
             return
         with torch.inference_mode():
             for copy in batch.swap_out:
                 self._host.put(copy.request_id, copy.blocks, copy.num_tokens)
             for copy in batch.swap_in:
                 self._host.bring_back(copy.request_id, copy.blocks, copy.num_tokens)
-        for request_id in batch.dropped:
-            self._host.drop(request_id)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)  # so that the copies' time is theirs
 

@@ -6,7 +6,7 @@ A trial is the cache itself with a way back: the same methods change the same bl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from engines.api import RequestId
@@ -61,6 +61,10 @@ class KVCache(Protocol):
         """Free blocks that still hold a prefix somebody may hit."""
         ...
 
+    def held_positions(self, residents: Iterable[SequenceView]) -> int:
+        """Positions that hold a token, those that several sequences share counted once."""
+        ...
+
     def trial(self) -> Trial: ...
 
     def table(self, request_id: RequestId) -> Sequence[int]:
@@ -72,7 +76,7 @@ class KVCache(Protocol):
         ...
 
     def trim(self, sequence: SequenceView) -> None:
-        """Gives back blocks behind the known tokens, after drafts were rejected."""
+        """Gives back blocks behind the known tokens and what was reserved, after drafts failed."""
         ...
 
     def free(self, sequence: SequenceView) -> None:

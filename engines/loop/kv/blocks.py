@@ -17,9 +17,12 @@ class BlockPool:
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
         self.num_free = num_blocks
+        self.num_marked_free = 0
+        self.extra_holders = 0
         self.on_take: Callable[[int], None] | None = None
         self._journal: list[Undo] | None = None
         self._count: list[int] = [0] * num_blocks
+        self._marked = bytearray(num_blocks)
         self._next: list[int] = [*range(1, num_blocks + 1), 0]  # the last entry is the sentinel
         self._previous: list[int] = [num_blocks, *range(num_blocks)]
 
@@ -39,6 +42,8 @@ class BlockPool:
             before = self._previous[block]
             self._unlink(block)
             self._log(self._relink, block, before)
+        else:
+            self.extra_holders += 1
         self._count[block] += 1
         self._log(self._unshare, block)
 
@@ -48,7 +53,17 @@ class BlockPool:
         self._count[block] -= 1
         if self._count[block] == 0:
             self._link_behind(block, self._previous[self.num_blocks])
+        else:
+            self.extra_holders -= 1
         self._log(self._undrop, block)
+
+    def mark(self, block: int, *, holds_prefix: bool) -> None:
+        """Whether it holds something worth keeping while it is free; such free ones are counted."""
+        if bool(self._marked[block]) == holds_prefix:
+            return
+        self._marked[block] = holds_prefix
+        if self._count[block] == 0:
+            self.num_marked_free += 1 if holds_prefix else -1
 
     def is_free(self, block: int) -> bool:
         return self._count[block] == 0
@@ -85,10 +100,14 @@ class BlockPool:
 
     def _unshare(self, block: int) -> None:
         self._count[block] -= 1
+        if self._count[block] > 0:
+            self.extra_holders -= 1
 
     def _undrop(self, block: int) -> None:
         if self._count[block] == 0:
             self._unlink(block)
+        else:
+            self.extra_holders += 1
         self._count[block] += 1
 
     def _unlink(self, block: int) -> None:
@@ -96,6 +115,7 @@ class BlockPool:
         self._next[before] = after
         self._previous[after] = before
         self.num_free -= 1
+        self.num_marked_free -= self._marked[block]
 
     def _link_behind(self, block: int, before: int) -> None:
         after = self._next[before]
@@ -104,3 +124,4 @@ class BlockPool:
         self._next[block] = after
         self._previous[after] = block
         self.num_free += 1
+        self.num_marked_free += self._marked[block]

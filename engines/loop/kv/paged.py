@@ -5,11 +5,11 @@ Block arithmetic is all here: a sequence of c positions holds ceil(c / block_siz
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from engines.api import CbbenchError, RequestId
 from engines.loop.kv.blocks import BlockPool
-from engines.loop.kv.prefix import ROOT, PrefixIndex
+from engines.loop.kv.prefix import ROOT, Key, PrefixIndex
 from engines.loop.sequence import SequenceView
 
 
@@ -32,6 +32,7 @@ class PagedCache:
         self.prefixes = PrefixIndex(self.block_size) if self._prefix_caching else None
         self.tables: dict[RequestId, list[int]] = {}
         self.nodes: dict[RequestId, list[int]] = {}
+        self.reserved: dict[RequestId, int] = {}  # blocks, at admission
         self._trial: PagedTrial | None = None
         if self.prefixes is not None:
             self.pool.on_take = self._evict
@@ -42,9 +43,12 @@ class PagedCache:
 
     @property
     def cached_blocks(self) -> int:
-        if self.prefixes is None:
-            return 0
-        return sum(map(self.pool.is_free, self.prefixes.blocks))
+        return self.pool.num_marked_free
+
+    def held_positions(self, residents: Iterable[SequenceView]) -> int:
+        """Only full blocks are shared, so each further holder repeats a whole block."""
+        held = sum(sequence.num_computed for sequence in residents)
+        return held - self.pool.extra_holders * self.block_size
 
     def trial(self) -> PagedTrial:
         if self._trial is not None:
@@ -73,14 +77,18 @@ class PagedCache:
         for index in range(len(nodes), sequence.num_computed // size):
             tokens = tuple(sequence.tokens[index * size : (index + 1) * size])
             nodes.append(self.prefixes.add(nodes[-1] if nodes else ROOT, tokens, table[index]))
+            if self.prefixes.holds(table[index]):
+                self.pool.mark(table[index], holds_prefix=True)
 
     def trim(self, sequence: SequenceView) -> None:
         table = self.tables[sequence.request_id]
-        for _ in range(len(table) - self.blocks_for(sequence.num_known)):
+        keep = max(self.blocks_for(sequence.num_known), self.reserved.get(sequence.request_id, 0))
+        for _ in range(len(table) - keep):
             self.pool.drop(table.pop())
 
     def free(self, sequence: SequenceView) -> None:
         self.nodes.pop(sequence.request_id)
+        self.reserved.pop(sequence.request_id, None)
         for block in reversed(self.tables.pop(sequence.request_id)):
             self.pool.drop(block)
 
@@ -92,8 +100,14 @@ class PagedCache:
         assert self.prefixes is not None
         forgotten = self.prefixes.forget(block)
         if forgotten is not None:
-            prefixes, (key, node) = self.prefixes, forgotten
-            self.pool.log(lambda: prefixes.restore(block, key, node))
+            key, node = forgotten
+            self.pool.mark(block, holds_prefix=False)
+            self.pool.log(lambda: self._restore(block, key, node))
+
+    def _restore(self, block: int, key: Key, node: int) -> None:
+        assert self.prefixes is not None
+        self.prefixes.restore(block, key, node)
+        self.pool.mark(block, holds_prefix=True)
 
 
 class PagedTrial:
@@ -122,6 +136,7 @@ class PagedTrial:
             pool.share(block)
         cache.tables[name] = [block for _, block in chain] + [pool.take() for _ in range(fresh)]
         cache.nodes[name] = [node for node, _ in chain]
+        cache.reserved[name] = cache.blocks_for(reserve)
         pool.log(lambda: self._forget(name))
         self._hits[name] = len(chain) * cache.block_size
         return self._hits[name]
@@ -143,7 +158,8 @@ class PagedTrial:
         cache, pool, name = self._cache, self._pool, sequence.request_id
         before = pool.num_free
         table, nodes = cache.tables.pop(name), cache.nodes.pop(name)
-        pool.log(lambda: self._put_back(name, table, nodes))
+        reserved = cache.reserved.pop(name, None)
+        pool.log(lambda: self._put_back(name, table, nodes, reserved))
         for block in reversed(table):
             pool.drop(block)
         return pool.num_free - before
@@ -181,9 +197,14 @@ class PagedTrial:
 
     def _forget(self, name: RequestId) -> None:
         del self._cache.tables[name], self._cache.nodes[name]
+        self._cache.reserved.pop(name, None)
 
-    def _put_back(self, name: RequestId, table: list[int], nodes: list[int]) -> None:
+    def _put_back(
+        self, name: RequestId, table: list[int], nodes: list[int], reserved: int | None
+    ) -> None:
         self._cache.tables[name], self._cache.nodes[name] = table, nodes
+        if reserved is not None:
+            self._cache.reserved[name] = reserved
 
     def _check_open(self) -> None:
         if not self._is_open:

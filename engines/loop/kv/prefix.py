@@ -65,8 +65,3 @@ class PrefixIndex:
 
     def holds(self, block: int) -> bool:
         return block in self._key_of
-
-    @property
-    def blocks(self) -> list[int]:
-        """All blocks that hold a prefix."""
-        return list(self._key_of)

@@ -4,12 +4,13 @@ The order of Sarathi-Serve (Agrawal et al., OSDI 2024) and of vLLM's current sch
 budget a step, computed chases known tokens, the newest request is preempted and recomputed when
 memory runs out. New requests wait behind the first that does not fit (head-of-line blocking).
 
-Where `max_num_seqs` exceeds the budget, residents may outnumber the tokens of a step. Then one
-token is kept for whoever waits at the door, and those that have waited longest go first.
+Where `max_num_seqs` exceeds the budget and somebody waits while residents use all of it, one token
+of each step is kept for the newcomer, so residents may come to outnumber the tokens. Then all take
+turns, a token each, those first that have waited longest.
 
-Starvation bound: while the budget covers all residents, a decode gets a token in every step. Else
-a resident that is not preempted gets work at least every ceil(r / (b - 1)) steps, r residents
-with b > 1 tokens of budget. A preempted one advances before it can be preempted again.
+Starvation bound: with `max_num_seqs` within the budget a decode gets a token in every step. Else a
+resident that is not preempted gets work at least every ceil(r / (b - 1)) steps, r residents with
+b > 1 tokens of budget. A preempted one advances before it can be preempted again.
 """
 
 from __future__ import annotations
@@ -57,18 +58,15 @@ class ChunkedPolicy:
 
     def plan(self, view: View, state: None) -> tuple[Plan, None]:
         draft = _Draft(view.trial(), self.max_num_batched_tokens, {}, {})
-        decodes, prefills = _split(view.running)
-        if len(decodes) > draft.budget:
-            decodes.sort(key=_by_last_step)
         kept = self._kept_for_the_door(view, draft.budget)
         draft.budget -= kept
-        self._run(decodes, view, draft)
-        self._run(prefills, view, draft)
+        take_turns = len(view.running) > draft.budget
+        order = _by_turns(view.running) if take_turns else _decodes_first(view.running)
+        self._run(order, view, draft, most=1 if take_turns else None)
         draft.budget += kept
         admit = {} if draft.preempt else self._admit(view, draft)
-        if kept and not admit:
-            self._run(decodes, view, draft)
-            self._run(prefills, view, draft)
+        if take_turns and not admit:
+            self._run(order, view, draft)
         return Plan(preempt=draft.preempt, admit=admit, work=draft.work), None
 
     def _kept_for_the_door(self, view: View, budget: int) -> int:
@@ -77,7 +75,14 @@ class ChunkedPolicy:
         is_short = 1 < budget <= residents < self.max_num_seqs
         return 1 if is_short and view.num_waiting else 0
 
-    def _run(self, residents: Iterable[SequenceView], view: View, draft: _Draft) -> None:
+    def _run(
+        self,
+        residents: Iterable[SequenceView],
+        view: View,
+        draft: _Draft,
+        most: int | None = None,
+    ) -> None:
+        """Gives each its share, or up to `most` tokens where prompts may be cut."""
         for sequence in residents:
             if draft.budget == 0:
                 return
@@ -86,6 +91,8 @@ class ChunkedPolicy:
                 continue
             before = draft.work.get(name, 0)
             n = self._share(sequence.num_remaining, draft.budget + before)
+            if most is not None and self.enable_chunked_prefill:
+                n = min(n, most)
             if n > before and _make_room(sequence, n, view, draft):
                 draft.work[name] = n
                 draft.budget -= n - before
@@ -118,12 +125,16 @@ class ChunkedPolicy:
         return min(remaining, budget)
 
 
-def _split(running: Iterable[SequenceView]) -> tuple[list[SequenceView], list[SequenceView]]:
+def _decodes_first(running: Iterable[SequenceView]) -> list[SequenceView]:
     decodes: list[SequenceView] = []
     prefills: list[SequenceView] = []
     for sequence in running:
         (decodes if sequence.num_remaining == 1 else prefills).append(sequence)
-    return decodes, prefills
+    return decodes + prefills
+
+
+def _by_turns(running: Iterable[SequenceView]) -> list[SequenceView]:
+    return sorted(running, key=_by_last_step)
 
 
 def _make_room(sequence: SequenceView, n: int, view: View, draft: _Draft) -> bool:

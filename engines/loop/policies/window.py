@@ -36,10 +36,9 @@ class WindowPolicy:
     def plan(self, view: View, state: BatchState) -> tuple[Plan, BatchState]:
         if view.running:
             return run_batch(view, state), state
-        batch_just_ended = state.rows > 0
-        ready = view.num_waiting >= self.max_num_seqs or batch_just_ended
-        if not ready:
-            oldest = next(iter(view.waiting))
+        oldest = next(iter(view.waiting))
+        queued_behind_a_batch = oldest.request.scheduled_s < view.last_end_s
+        if view.num_waiting < self.max_num_seqs and not queued_behind_a_batch:
             window_ends_s = oldest.request.scheduled_s + self.max_delay_s
             if window_ends_s > view.now_s:
                 return Plan(wait_until=window_ends_s), BatchState()

@@ -19,7 +19,7 @@ def settings_of(text):
 
 def test_continuous_is_the_loop_with_the_chunked_policy():
     continuous, loop = settings_of("continuous"), settings_of("loop")
-    assert make_policy(continuous) == make_policy(loop) == ChunkedPolicy(32, 256)
+    assert make_policy(continuous) == make_policy(loop) == ChunkedPolicy(16, 256)
 
 
 def test_settings_reach_their_policy():

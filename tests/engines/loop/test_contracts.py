@@ -110,6 +110,16 @@ def test_swapped_requests_come_back_with_what_they_had(lab, request_of, answer_o
     assert world.cache.free_blocks == 20
 
 
+def test_the_host_copy_of_a_swapped_request_that_leaves_is_forgotten_at_once(lab, request_of):
+    requests = [request_of("a", 5, 6), request_of("b", 7, 6)]
+    executor = HashingExecutor(20, 3)
+    world = lab(SwapTheOldest(), num_blocks=20, block_size=3, executor=executor)
+    world.run(Scripted(requests, world.clock, "a", at_s=2.0))
+    assert world.sink.finishes["a"].status == "cancelled"
+    assert world.sink.finishes["a"].stats.num_preemptions == 1
+    assert executor._host == {}
+
+
 class AdmitTwo(Stateless):
     """Runs one request alone; then admits two at once, the evicting one first or last."""
 

@@ -110,10 +110,13 @@ class Watcher:
     def _check_turns(self, view, plan, stay):
         """Residents beyond the budget take turns; none is passed over for longer than declared."""
         turns = max(1, self.policy.max_num_batched_tokens - 1)
-        decodes = {s.request_id for s in stay if s.num_remaining == 1}
+        names = [s.request_id for s in stay]
         self.unserved = {
-            name: 0 if name in plan.work else self.unserved.get(name, 0) + 1 for name in decodes
+            name: 0 if name in plan.work else self.unserved.get(name, 0) + 1 for name in names
         }
+        if self.policy.max_num_seqs <= self.policy.max_num_batched_tokens:
+            names = {s.request_id for s in stay if s.num_remaining == 1}
+            self.unserved = {name: self.unserved[name] for name in names}
         bound = -(-self.policy.max_num_seqs // turns)
         assert max(self.unserved.values(), default=0) <= bound
 
@@ -139,7 +142,8 @@ class CheckedExecutor(HashingExecutor):
         for row in batch.rows:
             need = -(-(row.start + len(row.tokens)) // self._block_size)
             assert len(row.block_table) >= need, "the row's positions have no block"
-            for block in row.block_table:
+            written = row.block_table[row.start // self._block_size : need]
+            for block in written:
                 assert owners.setdefault(block, row.request_id) == row.request_id
             self.positions += len(row.tokens)
         self.positions += sum(row.num_tokens for row in batch.padding)
@@ -198,9 +202,15 @@ shapes = st.lists(
 )
 
 
-def requests_from(shapes):
+def requests_from(shapes, *, alike=False):
+    """With `alike` all prompts are beginnings of two texts, so that prefixes are shared."""
     return [
-        Request(f"r{i}", tuple((i * 7 + j) % 4096 for j in range(prompt)), answer, arrival)
+        Request(
+            f"r{i}",
+            tuple(((i % 2 if alike else i) * 7 + j) % 4096 for j in range(prompt)),
+            answer,
+            arrival,
+        )
         for i, (prompt, answer, arrival) in enumerate(shapes)
     ]
 
@@ -217,11 +227,14 @@ def could_run(request, policy, block_size, num_blocks):
     shapes=shapes,
     block_size=st.sampled_from(BLOCK_SIZES),
     tokens=st.integers(16, 120),
+    prefix_caching=st.booleans(),
     leaves=st.dictionaries(st.integers(0, 9), st.floats(0, 20), max_size=3),
 )
-def test_every_run_keeps_the_invariants(lab, answer_of, policy, shapes, block_size, tokens, leaves):
+def test_every_run_keeps_the_invariants(
+    lab, answer_of, policy, shapes, block_size, tokens, prefix_caching, leaves
+):
     num_blocks = -(-tokens // block_size)
-    requests = requests_from(shapes)
+    requests = requests_from(shapes, alike=prefix_caching)
     watcher = Watcher(policy)
     executor = CheckedExecutor(num_blocks, block_size)
     world = lab(
@@ -230,6 +243,7 @@ def test_every_run_keeps_the_invariants(lab, answer_of, policy, shapes, block_si
         block_size=block_size,
         cost=StepCost(0.1, 0.01, 0.001),
         executor=executor,
+        prefix_caching=prefix_caching,
     )
     leaves = {f"r{i}": at_s for i, at_s in leaves.items()}
     run = world.run(LeavingSource(requests, leaves, world.clock))
@@ -265,6 +279,7 @@ def check_ledger(run, requests, executor, watcher):
     assert sum(row.executed for row in rows) == executor.positions
     for row in rows:
         assert row.executed == row.prefill_tokens + row.decode_tokens + row.padding
+        assert row.executed == row.positions
         assert row.blocks_used + row.blocks_free + row.blocks_cached > 0
         assert row.tokens_held <= row.tokens_reserved
     finishes = run.finishes.values()
@@ -273,8 +288,11 @@ def check_ledger(run, requests, executor, watcher):
     for request in requests:
         finish = run.finishes[request.request_id]
         if finish.status == "ok":
-            assert finish.stats.first_time_prompt == len(request.prompt_token_ids)
-            assert finish.stats.first_time_output == request.max_tokens - 1
+            whole = len(request.prompt_token_ids) + request.max_tokens - 1
+            first_time = finish.stats.first_time_prompt + finish.stats.first_time_output
+            assert whole - finish.stats.prefix_hit_tokens <= first_time <= whole
+            if not finish.stats.prefix_hit_tokens and not finish.stats.num_preemptions:
+                assert finish.stats.first_time_prompt == len(request.prompt_token_ids)
     assert sum(row.preemptions for row in rows) == watcher.preemptions
     assert sum(f.stats.num_preemptions or 0 for f in finishes) == watcher.preemptions
 

@@ -111,6 +111,7 @@ def state(cache):
         {name: list(nodes) for name, nodes in cache.nodes.items()},
         free_order(cache.pool),
         list(cache.pool._count),
+        (cache.pool.num_marked_free, cache.pool.extra_holders, dict(cache.reserved)),
         (dict(known._found), dict(known._key_of)) if known else None,
     )
 
@@ -139,6 +140,9 @@ def test_a_trial_given_up_leaves_no_trace_and_committing_repeats_it(first, secon
     assert carry_out(trial, sequences, cache, second) == tried
     trial.commit()
     assert state(cache) == after
+    cached = [b for b in free_order(cache.pool) if cache.prefixes.holds(b)]
+    assert cache.cached_blocks == len(cached)
+    assert cache.pool.extra_holders == sum(c - 1 for c in cache.pool._count if c)
     counted = len(free_order(cache.pool)) + sum(c > 0 for c in cache.pool._count)
     assert counted == 6
 
@@ -207,6 +211,28 @@ def test_blocks_behind_rejected_drafts_are_given_back():
     a.tokens.append(4)
     cache.trim(a)
     assert cache.free_blocks == 2
+
+
+def test_what_was_reserved_survives_a_rejected_draft():
+    cache = PagedCache(num_blocks=6, block_size=2)
+    a = sequence("a", [1, 2, 3])
+    trial = cache.trial()
+    assert trial.admit(a, reserve=8) == 0
+    trial.commit()
+    cache.trim(a)
+    assert cache.free_blocks == 2
+
+
+def test_shared_positions_are_held_once():
+    cache = PagedCache(num_blocks=8, block_size=4, prefix_caching=True)
+    a = held(cache, "a", range(8), computed=8)
+    cache.record(a)
+    b = sequence("b", range(9))
+    trial = cache.trial()
+    b.num_computed = trial.admit(b)
+    trial.commit()
+    assert b.num_computed == 8
+    assert cache.held_positions([a, b]) == 8
 
 
 def test_giving_back_a_block_that_nobody_holds_is_a_bug():

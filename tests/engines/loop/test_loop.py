@@ -146,6 +146,29 @@ def test_residents_within_the_budget_never_give_way_to_newcomers(lab, request_of
         assert all(b - a == 1 for a, b in pairwise(times))
 
 
+def test_residents_beyond_the_budget_all_get_their_turn(lab, request_of):
+    """A prompt in the middle too: nobody is passed over for longer than the policy declares."""
+    prompts = [request_of(f"p{i}", 30, 5) for i in range(2)]
+    decodes = [request_of(f"r{i}", 1, 60, scheduled_s=0.5 * i) for i in range(9)]
+    passed_over, longest = {}, 0
+    plan = ChunkedPolicy.plan
+
+    class Counted(ChunkedPolicy):
+        def plan(self, view, state):
+            nonlocal longest
+            made = plan(self, view, state)
+            for sequence in view.running:
+                name = sequence.request_id
+                passed_over[name] = 0 if name in made[0].work else passed_over.get(name, 0) + 1
+                longest = max(longest, passed_over[name])
+            return made
+
+    world = lab(Counted(7, 4), num_blocks=500)
+    run = world.play(prompts + decodes)
+    assert max(row.num_running for row in run.rows) == 7
+    assert 1 <= longest <= -(-7 // 3)
+
+
 def test_running_decode_gets_a_token_every_step_beside_long_prompts(lab, request_of):
     decode = request_of("d", 1, 100)
     prompts = [request_of(f"p{i}", 320, 2, scheduled_s=5.5) for i in range(5)]
@@ -255,6 +278,13 @@ def test_what_queued_while_a_window_batch_ran_goes_out_at_once_together(lab, req
         run = lab(WindowPolicy(4, max_delay_s=delay_s)).play(first + queued + much_later)
         assert [row.useful_rows for row in run.rows] == [1, 1, 1, 1, 3, 3, 1]
         assert run.rows[4].start_s == run.rows[3].end_s
+
+
+def test_a_window_opens_anew_after_an_idle_time(lab, request_of):
+    requests = [request_of("a", 4, 2), request_of("late", 4, 2, scheduled_s=100.0)]
+    requests.append(request_of("z", 4, 1, scheduled_s=500.0))
+    run = lab(WindowPolicy(4, max_delay_s=5.0)).play(requests)
+    assert [row.start_s for row in run.rows][2] == 105.0
 
 
 def test_request_level_batches_shrink_to_what_the_memory_holds_whole(lab, request_of):

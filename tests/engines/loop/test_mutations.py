@@ -44,13 +44,13 @@ MUTATIONS = {
     ),
     "prompts run before decodes": (
         "policies/chunked.py",
-        "        self._run(decodes, view, draft)\n        self._run(prefills, view, draft)",
-        "        self._run(prefills, view, draft)\n        self._run(decodes, view, draft)",
+        "return decodes + prefills",
+        "return prefills + decodes",
     ),
     "decodes beyond the budget never rotate": (
         "policies/chunked.py",
-        "if len(decodes) > draft.budget:",
-        "if False:",
+        "take_turns = len(view.running) > draft.budget",
+        "take_turns = False",
     ),
     "one resident too many": (
         "policies/chunked.py",
@@ -149,8 +149,8 @@ MUTATIONS = {
     ),
     "a window opens anew for what queued behind a batch": (
         "policies/window.py",
-        "batch_just_ended = state.rows > 0",
-        "batch_just_ended = False",
+        "queued_behind_a_batch = oldest.request.scheduled_s < view.last_end_s",
+        "queued_behind_a_batch = False",
     ),
     "a scheduled request is still counted as queued": (
         "loop.py",
@@ -174,7 +174,7 @@ def test_a_broken_loop_is_caught(tmp_path, name):
     done = subprocess.run(
         [
             sys.executable,
-            *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
+            *("-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"),
             *("-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)),
             *(str(folder / test) for test in TESTS),
         ],

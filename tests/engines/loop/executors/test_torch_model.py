@@ -201,7 +201,8 @@ def test_dropped_copies_and_a_reset_free_the_host(load_family, make_known):
     first, second = make_known(loaded, [8, 8], rng)
     play.step([(first, 7), (second, 7)])
     play.step([], swap_out=[play.swap_out(first), play.swap_out(second)])
-    play.step([], dropped=["r0", "never seen"])
+    play.executor.drop("r0")
+    play.executor.drop("never seen")
     assert executor.num_host_copies == 1
     with pytest.raises(RuntimeError, match=r"'r0'.*never swapped out"):
         play.step([], swap_in=[SwapCopy("r0", [0, 1], 7)])
