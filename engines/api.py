@@ -79,6 +79,7 @@ class RequestStats:
     first_time_output: int = 0
     prefix_hit_tokens: int | None = None
     sent_s: float | None = None  # of a client that pushes, just before writing; pulled: None
+    later_hit_tokens: int = 0  # first computed by others, found in the cache after a preemption
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,7 @@ class BatchRun:
             schedule_s=place.schedule_s,
             pack_s=place.pack_s,
             copy_s=0.0,
-            num_running=len(live),
+            num_running=len(live) if self.streams else len(self.unreported()),
             num_waiting=place.num_waiting,
             slots=self.slots,
             useful_rows=len(live),

@@ -20,6 +20,7 @@ Direction = Literal["higher", "lower"]
 LEAST_ROUNDS: Final = 5
 _CONFIDENCE: Final = 0.95
 _POWER: Final = 0.8
+_ROUNDING: Final = 1e-9  # equal values may differ in their last bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,6 @@ def _reach(logs: Sequence[float]) -> tuple[float, float]:
 
 
 def _answer(low: float, high: float, direction: Direction) -> Answer:
-    if low <= 1 <= high:
+    if low <= 1 + _ROUNDING and high >= 1 - _ROUNDING:
         return "not separable"
     return "better" if (low > 1) == (direction == "higher") else "worse"

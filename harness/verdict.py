@@ -150,6 +150,7 @@ def _defects(evidence: Evidence) -> str | None:
         (defects.finished_twice, "ending a request twice"),
         (defects.out_of_order, "going back in time"),
         (defects.not_a_number, "with a number that is none"),
+        (defects.before_arrival, "with tokens before a request's arrival"),
     )
     told = ", ".join(f"{number} {what}" for number, what in parts if number)
     return f"the engine sent events that cannot be: {told}"

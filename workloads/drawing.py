@@ -144,9 +144,9 @@ def _draft_texts(
 
 
 def _fit_output(prompt: int, asked: int | None, max_model_len: int) -> LengthPair:
-    """A text is never cut: the answer yields, and a prompt too long is left to be rejected."""
+    """A text is never cut: the answer yields; a prompt too long stays, to be rejected as asked."""
     wanted = asked or DEFAULT_MAX_TOKENS
-    output = min(wanted, max(max_model_len - prompt, 1))
+    output = min(wanted, max_model_len - prompt) if prompt < max_model_len else wanted
     return LengthPair(prompt, output, output_clipped=output != wanted)
 
 

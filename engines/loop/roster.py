@@ -55,6 +55,8 @@ class Roster:
         sequence.num_computed = hit_tokens
         if sequence.prefix_hit_tokens is None:
             sequence.prefix_hit_tokens = hit_tokens
+        else:  # a hit beyond its own mark stands for positions that were never executed for it
+            sequence.later_hit_tokens += max(0, hit_tokens - sequence.high_water)
         self.running.add(sequence)
 
     def find(self, request_id: RequestId) -> Sequence | None:

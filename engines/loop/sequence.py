@@ -71,6 +71,7 @@ class Sequence:
         "high_water",
         "last_scheduled_step",
         "last_token_s",
+        "later_hit_tokens",
         "max_len",
         "num_computed",
         "num_preemptions",
@@ -104,6 +105,7 @@ class Sequence:
         self.num_steps = 0
         self.last_scheduled_step = -1
         self.prefix_hit_tokens: int | None = None
+        self.later_hit_tokens = 0
         self.first_time_prompt = 0
         self.first_time_output = 0
         self.last_token_s: float | None = None
@@ -174,6 +176,7 @@ class Sequence:
             first_time_prompt=self.first_time_prompt,
             first_time_output=self.first_time_output,
             prefix_hit_tokens=self.prefix_hit_tokens or 0,
+            later_hit_tokens=self.later_hit_tokens,
         )
 
     def _enter(self, phase: Phase, now_s: float) -> None:

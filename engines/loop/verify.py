@@ -62,8 +62,9 @@ class Verifier:
             swapped_out = self._preempt(plan, step, residents, trial)
             self._resume(plan, step, residents, trial)
             hits = self._work(plan, step, residents, trial)
-            for name in plan.admit.keys() - plan.work.keys():
-                hits[name] = self._admit(name, plan.admit[name], step, residents, trial)
+            for name, reserve in plan.admit.items():
+                if name not in plan.work:
+                    hits[name] = self._admit(name, reserve, step, residents, trial)
             self._count(plan, step, residents)
         except BaseException:
             trial.discard()

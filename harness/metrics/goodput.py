@@ -135,6 +135,8 @@ _MET: Final[Mapping[str, Callable[[RequestRecord, float], bool]]] = {
 
 def _already_missed(request: RequestRecord, slo: Slo, end_s: float) -> bool:
     """Whether nothing that could still have come would have met the bound."""
+    if not request.arrived:
+        return False
     waited_s = end_s - request.scheduled_s
     if slo.name == "e2el":
         return waited_s > slo.bound_s

@@ -42,7 +42,8 @@ def tpot_s(request: RequestRecord) -> float | None:
     """(end - first token) / (n - 1); `None` for n < 2 and when all tokens came in one event."""
     if len(request.token_times_s) < 2:
         return None
-    return (request.token_times_s[-1] - request.token_times_s[0]) / (request.output_tokens - 1)
+    span_s = request.token_times_s[-1] - request.token_times_s[0]
+    return span_s / (request.output_tokens - 1) if span_s > 0 else None
 
 
 def gaps_s(request: RequestRecord) -> Samples:

@@ -167,7 +167,8 @@ def _seconds_since(times_s: Array, instants_s: Array) -> Array:
 
 def _positions_fit(request: RequestRecord) -> bool:
     stats = request.stats
-    executed = stats.first_time_prompt + stats.first_time_output + (stats.prefix_hit_tokens or 0)
+    hits = (stats.prefix_hit_tokens or 0) + stats.later_hit_tokens
+    executed = stats.first_time_prompt + stats.first_time_output + hits
     return executed == request.prompt_tokens + request.output_tokens - 1
 
 

@@ -48,6 +48,7 @@ class CellAssembly:
         self._defects = dict.fromkeys((f.name for f in fields(Defects)), 0)
         self._end_s = 0.0
         self._closed_loop = False
+        self._handed_out: set[int] = set()
 
     def add(self, line: Mapping[str, Any]) -> None:
         if line.get("nan"):
@@ -59,6 +60,7 @@ class CellAssembly:
             self._closed_loop = True
             for index, scheduled_s in line["a"]:
                 self._scheduled_s[index] = scheduled_s
+                self._handed_out.add(index)
         elif line.get("t") is not None:
             self._add_events(line)
 
@@ -86,6 +88,9 @@ class CellAssembly:
         if seen.times_s and time_s < seen.times_s[-1]:
             self._defects["out_of_order"] += 1
             time_s = seen.times_s[-1]
+        if time_s < self._scheduled_s[name]:
+            self._defects["before_arrival"] += 1
+            time_s = self._scheduled_s[name]
         if count > 0:
             seen.times_s.append(time_s)
             seen.counts.append(count)
@@ -136,6 +141,17 @@ class CellAssembly:
             token_times_s=tuple(seen.times_s),
             token_counts=tuple(seen.counts),
             output_ids=tuple(seen.output_ids) if self._save_outputs else None,
+            arrived=self._has_arrived(index),
+        )
+
+    def _has_arrived(self, index: int) -> bool:
+        """In a closed loop only what was handed out has arrived; the rest has no time yet."""
+        seen = self._seen[index]
+        return (
+            not self._closed_loop
+            or index in self._handed_out
+            or seen.end is not None
+            or bool(seen.times_s)
         )
 
     def _unended(self) -> tuple[Status, FinishReason | None, str, RequestStats]:

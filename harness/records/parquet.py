@@ -92,6 +92,7 @@ def _request(row: Mapping[str, Any]) -> RequestRecord:
         token_times_s=tuple(row["token_times_s"]),
         token_counts=tuple(row["token_counts"]),
         output_ids=None if output_ids is None else tuple(output_ids),
+        arrived=row.get("arrived", True),
     )
 
 

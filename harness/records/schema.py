@@ -88,6 +88,7 @@ class Defects:
     finished_twice: int = 0
     out_of_order: int = 0
     not_a_number: int = 0
+    before_arrival: int = 0
 
     @property
     def total(self) -> int:
@@ -97,6 +98,7 @@ class Defects:
             + self.finished_twice
             + self.out_of_order
             + self.not_a_number
+            + self.before_arrival
         )
 
 
@@ -121,6 +123,7 @@ class RequestRecord:
     token_times_s: tuple[float, ...] = ()
     token_counts: tuple[int, ...] = ()
     output_ids: tuple[int, ...] | None = None
+    arrived: bool = True  # of a closed loop that was cut short: whether it was handed out
 
     @property
     def output_tokens(self) -> int:

@@ -51,6 +51,8 @@ _REQUEST_COLUMNS: Final[tuple[_Column, ...]] = (
     ("first_time_prompt", pa.int64(), lambda r: r.stats.first_time_prompt),
     ("first_time_output", pa.int64(), lambda r: r.stats.first_time_output),
     ("prefix_hit_tokens", pa.int64(), lambda r: r.stats.prefix_hit_tokens),
+    ("later_hit_tokens", pa.int64(), lambda r: r.stats.later_hit_tokens),
+    ("arrived", pa.bool_(), lambda r: r.arrived),
 )
 _OUTPUT_IDS: Final[_Column] = ("output_ids", pa.list_(pa.int32()), lambda r: r.output_ids)
 

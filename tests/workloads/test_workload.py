@@ -261,8 +261,8 @@ def test_text_is_never_cut_but_its_answer_is(write: WriteFile) -> None:
     lines = '{"prompt": "abcdef", "max_tokens": 9}\n{"prompt": "abcdefghijkl"}\n'
     config = open_workload(f"jsonl:{write('p.jsonl', lines)}")
     drawn = draw(config, seed=0, limits=ModelLimits(200, 10), encode=characters)
-    assert lengths(drawn) == [(6, 4), (12, 1)]
-    assert drawn.clipped == {"prompt": 0, "output": 2}
+    assert lengths(drawn) == [(6, 4), (12, 128)]
+    assert drawn.clipped == {"prompt": 0, "output": 1}
 
 
 def test_texts_need_a_tokenizer_that_makes_tokens(write: WriteFile, limits: ModelLimits) -> None:

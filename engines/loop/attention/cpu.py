@@ -31,7 +31,10 @@ class CompiledAttention:
 
     def begin(self, packed: PackedBatch) -> CompiledStep:
         # numba's count of threads belongs to the calling thread, so it is set where it is used.
-        numba.set_num_threads(min(torch.get_num_threads(), self._most_threads))
+        threads = torch.get_num_threads()
+        numba.set_num_threads(min(threads, self._most_threads))
+        if torch.get_num_threads() != threads:  # numba's first launch sets OpenMP's for us all
+            torch.set_num_threads(threads)
         return CompiledStep(packed)
 
 

@@ -12,6 +12,8 @@ from engines.loop.executors.cost_model import StepCost
 from engines.loop.policies.chunked import ChunkedPolicy
 from engines.loop.policies.static import StaticPolicy
 from engines.loop.policies.window import WindowPolicy
+from engines.loop.roster import Roster
+from engines.loop.sequence import Sequence
 
 
 def chunked(seqs=8, budget=64, **more):
@@ -142,8 +144,28 @@ def test_decodes_beyond_the_budget_rotate(lab, request_of, answer_of):
 def test_residents_within_the_budget_never_give_way_to_newcomers(lab, request_of):
     requests = [request_of(f"r{i}", 1, 10) for i in range(8)]
     run = lab(chunked(seqs=4, budget=4)).play(requests)
+    assert len(run.times()) == 8
     for times in run.times().values():
         assert all(b - a == 1 for a, b in pairwise(times))
+
+
+def test_a_budget_of_one_token_serves_one_after_another(lab, request_of):
+    run = lab(chunked(seqs=3, budget=1)).play([request_of(f"r{i}", 1, 4) for i in range(3)])
+    assert max(row.num_running for row in run.rows) == 1
+    assert sorted(run.end_s().values()) == [4, 8, 12]
+
+
+def test_a_readmission_that_hits_beyond_its_own_mark_adds_up(lab, request_of):
+    """What others computed meanwhile is neither executed for it nor a first admission's hit."""
+    sequence = Sequence(request_of("a", 12, 4), 4, 0)
+    roster = Roster()
+    roster.waiting.add_fresh(sequence)
+    roster.admit("a", 0)
+    sequence.num_computed = sequence.high_water = 4
+    roster.preempt("a", "recompute", 1.0)
+    roster.admit("a", 8)
+    stats = sequence.stats(2.0)
+    assert (stats.prefix_hit_tokens, stats.later_hit_tokens) == (0, 4)
 
 
 def test_residents_beyond_the_budget_all_get_their_turn(lab, request_of):

@@ -232,6 +232,6 @@ def test_thin_quantiles_are_marked_with_a_legend(player):
 @pytest.mark.parametrize("rounds", [1, 5])
 def test_throughput_never_stands_without_p95(player, rounds):
     run = run_of(player, {"s": (LOOP_STATIC, 0.2), "c": (CONTINUOUS, 0.1)}, rounds=rounds)
-    for line in report_text(run).splitlines():
-        if "output tok/s" in line:
-            assert "TTFT p95" in line
+    heads = [line for line in report_text(run).splitlines() if "output tok/s" in line]
+    assert heads
+    assert all("TTFT p95" in line for line in heads)
