@@ -32,14 +32,15 @@ class Plan:
     admission just before its request's work, then admissions without work, then padding. A policy
     that tries things in this order on its trial gets from the memory just what the loop will get.
 
-    `admit` gives each waiting request and the number of token positions to reserve for it at
-    once (0: only what its work needs). `work[id]` is the number of known tokens to compute, at
-    least 1; `lookahead[id]` allows draft positions behind them. `padding` is computed for nobody.
+    `admit` and `resume` give each request and the number of token positions to reserve for it at
+    once (0: only what its work needs, or what it had computed). `work[id]` is the number of known
+    tokens to compute, at least 1; `lookahead[id]` allows draft positions behind them. `padding` is
+    computed for nobody.
     `wait_until` (seconds, `inf` for "until something arrives") stands alone: no step is made.
     """
 
     preempt: Mapping[RequestId, PreemptMode] = field(default_factory=dict)
-    resume: Sequence[RequestId] = ()
+    resume: Mapping[RequestId, int] = field(default_factory=dict)
     admit: Mapping[RequestId, int] = field(default_factory=dict)
     work: Mapping[RequestId, int] = field(default_factory=dict)
     lookahead: Mapping[RequestId, int] = field(default_factory=dict)

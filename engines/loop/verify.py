@@ -7,7 +7,6 @@ is what gets committed, or `PlanError` names the policy, the step and the rule, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -96,13 +95,16 @@ class Verifier:
         return -(-sequence.num_computed // self._cache.block_size)
 
     def _resume(self, plan: Plan, step: int, residents: Residents, trial: Trial) -> None:
-        self._no_twins(plan.resume, step, "resumed")
-        for name in plan.resume:
+        for name, reserve in plan.resume.items():
             sequence = residents.swapped.get(name)
             if sequence is None:
                 self._refuse(step, f"it resumes {name!r}, which was not swapped out")
-            if not trial.resume(sequence):
-                self._refuse(step, f"no room to resume {name!r}; {trial.free_blocks} blocks free")
+            if not trial.resume(sequence, reserve):
+                self._refuse(
+                    step,
+                    f"no room to resume {name!r} with {reserve} positions; "
+                    f"{trial.free_blocks} blocks free",
+                )
 
     def _admit(
         self, name: RequestId, reserve: int, step: int, residents: Residents, trial: Trial
@@ -173,10 +175,6 @@ class Verifier:
             self._refuse(step, f"{positions} positions, but the declared budget is {budget}")
         if not positions:
             self._refuse(step, "it moves requests but computes nothing")
-
-    def _no_twins(self, names: Seq[RequestId], step: int, what: str) -> None:
-        if len(set(names)) != len(names):
-            self._refuse(step, f"a request is {what} twice")
 
     def _refuse(self, step: int, rule: str) -> NoReturn:
         raise PlanError(self._policy, step, rule)

@@ -17,13 +17,23 @@ class Trial(Protocol):
     """Changes that are not yet made. At most one trial of a cache is open at a time."""
 
     @property
+    def num_blocks(self) -> int: ...
+    @property
     def free_blocks(self) -> int: ...
 
-    def admit(self, sequence: SequenceView, reserve: int = 0) -> int | None:
+    def blocks_for(self, positions: int) -> int:
+        """Blocks that so many positions of one sequence take up."""
+        ...
+
+    def frees(self, sequence: SequenceView) -> int:
+        """By how many blocks `release` would raise the free ones; changes nothing."""
+        ...
+
+    def admit(self, sequence: SequenceView, reserve: int = 0, *, keep_free: int = 0) -> int | None:
         """Takes a waiting sequence in, with room for `reserve` positions.
 
         Returns how many of its leading tokens are in the cache already (always fewer than it
-        has), or `None`, with nothing changed, when there is no room.
+        has), or `None`, with nothing changed, when fewer than `keep_free` blocks would be left.
         """
         ...
 
@@ -35,8 +45,11 @@ class Trial(Protocol):
         """Gives its blocks back; returns by how many the free blocks rose."""
         ...
 
-    def resume(self, sequence: SequenceView) -> bool:
-        """Room for what a swapped-out sequence had computed; `False`: none, nothing changed."""
+    def resume(self, sequence: SequenceView, reserve: int = 0) -> bool:
+        """Room for what a swapped-out sequence had computed, and for `reserve` positions in all.
+
+        `False`: there is none, and nothing changed.
+        """
         ...
 
     def commit(self) -> None: ...

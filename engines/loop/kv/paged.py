@@ -121,16 +121,29 @@ class PagedTrial:
         cache.pool.open_journal()
 
     @property
+    def num_blocks(self) -> int:
+        return self._pool.num_blocks
+
+    @property
     def free_blocks(self) -> int:
         return self._pool.num_free
 
-    def admit(self, sequence: SequenceView, reserve: int = 0) -> int | None:
+    def blocks_for(self, positions: int) -> int:
+        return self._cache.blocks_for(positions)
+
+    def frees(self, sequence: SequenceView) -> int:
+        table = self._cache.tables[sequence.request_id]
+        if not self._pool.extra_holders:
+            return len(table)
+        return sum(1 for block in table if self._pool.count(block) == 1)
+
+    def admit(self, sequence: SequenceView, reserve: int = 0, *, keep_free: int = 0) -> int | None:
         self._check_open()
         cache, pool, name = self._cache, self._pool, sequence.request_id
         chain = cache.prefixes.match(sequence.tokens) if cache.prefixes is not None else []
         revived = sum(1 for _, block in chain if pool.is_free(block))
         fresh = max(0, cache.blocks_for(reserve) - len(chain))
-        if fresh > pool.num_free - revived:
+        if fresh > pool.num_free - revived - keep_free:
             return None
         for _, block in chain:
             pool.share(block)
@@ -164,13 +177,14 @@ class PagedTrial:
             pool.drop(block)
         return pool.num_free - before
 
-    def resume(self, sequence: SequenceView) -> bool:
+    def resume(self, sequence: SequenceView, reserve: int = 0) -> bool:
         self._check_open()
         name = sequence.request_id
         table: list[int] = []
-        if not self._extend(table, self._cache.blocks_for(sequence.num_computed)):
+        if not self._extend(table, self._cache.blocks_for(max(sequence.num_computed, reserve))):
             return False
         self._cache.tables[name], self._cache.nodes[name] = table, []
+        self._cache.reserved[name] = self._cache.blocks_for(reserve)
         self._pool.log(lambda: self._forget(name))
         return True
 

@@ -88,11 +88,11 @@ class SwapTheOldest(Stateless):
             if victim.num_preemptions == 0:
                 return Plan(
                     preempt={victim.request_id: "swap"},
-                    resume=[back.request_id],
+                    resume={back.request_id: 0},
                     work={back.request_id: back.num_remaining},
                 ), None
         if swapped and not running:
-            return Plan(resume=[swapped[0].request_id], work={swapped[0].request_id: 1}), None
+            return Plan(resume={swapped[0].request_id: 0}, work={swapped[0].request_id: 1}), None
         if running:
             return Plan(work={s.request_id: s.num_remaining for s in running}), None
         admit = {s.request_id: 0 for s in view.waiting}

@@ -75,7 +75,7 @@ def test_who_lies_on_the_host_waits(lab, request_of):
             if names:
                 return Plan(work=dict.fromkeys(names, 1)), None
             if view.swapped:
-                return Plan(resume=["b"], work={"b": 1}), None
+                return Plan(resume={"b": 0}, work={"b": 1}), None
             waiting = list(view.waiting)
             return Plan(
                 admit={s.request_id: 0 for s in waiting},

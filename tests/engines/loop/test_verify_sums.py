@@ -40,7 +40,7 @@ def test_who_comes_back_from_the_host_is_a_resident_again(lab, request_of):
         Limits(max_num_seqs=1),
         START,
         Plan(preempt={"a": "swap"}, admit={"b": 0}, work={"b": 3}),
-        Plan(resume=["a"], work={"b": 1}),
+        Plan(resume={"a": 0}, work={"b": 1}),
     )
     with pytest.raises(PlanError, match="2 residents, but max_num_seqs is 1"):
         lab(policy).play([request_of("a", 5, 9), request_of("b", 3, 9)])

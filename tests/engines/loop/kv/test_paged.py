@@ -63,6 +63,37 @@ def test_who_comes_back_from_the_host_gets_room_for_what_it_had_computed():
     assert len(cache.table("a")) == 2
 
 
+def test_a_resumed_sequence_may_reserve_beyond_what_it_had():
+    cache = PagedCache(num_blocks=4, block_size=2)
+    a = sequence("a", [1, 2, 3, 4, 5], computed=4)
+    trial = cache.trial()
+    assert not trial.resume(a, reserve=9)
+    assert trial.free_blocks == trial.num_blocks == 4
+    assert trial.resume(a, reserve=5)
+    assert len(cache.table("a")) == 3
+
+
+def test_an_admission_can_leave_blocks_free():
+    cache = PagedCache(num_blocks=4, block_size=2)
+    a = sequence("a", [1, 2, 3, 4])
+    trial = cache.trial()
+    assert trial.admit(a, reserve=4, keep_free=3) is None
+    assert trial.free_blocks == 4
+    assert trial.admit(a, reserve=4, keep_free=2) == 0
+
+
+@pytest.mark.parametrize("prefix_caching", [False, True])
+def test_what_a_release_would_free_is_known_before(prefix_caching):
+    """A block that others hold too is not freed."""
+    cache = PagedCache(num_blocks=8, block_size=2, prefix_caching=prefix_caching)
+    held(cache, "a", [1, 2, 3, 4, 5])
+    b = held(cache, "b", [1, 2, 3, 4, 6])
+    trial = cache.trial()
+    foretold = trial.frees(b)
+    assert foretold == (1 if prefix_caching else 3)
+    assert trial.release(b) == foretold
+
+
 @pytest.mark.parametrize("give_back", ["free", "release"])
 def test_the_end_of_a_prefix_is_forgotten_before_its_beginning(give_back):
     """Else a short pool would keep the end, which nobody can hit without the beginning."""
