@@ -16,6 +16,7 @@ from harness.records.assembly import CellAssembly
 from harness.records.parquet import CLOSED_FILES, read_parquet_cells
 from harness.records.schema import RAW_FOLDER, RAW_VERSION, CellRecord
 
+_NO_RECORD: Final = (KeyError, TypeError, ValueError, IndexError, AttributeError)
 _NOTHING_HERE: Final = "expected a run's folder with raw/*.jsonl or run.json; check the path"
 
 
@@ -49,10 +50,16 @@ def read_raw_cell(path: Path) -> CellRecord | None:
             f"{path} is a record of version {header.get('v')!r}, expected {RAW_VERSION}; "
             "read it with the cbbench that wrote it"
         )
-    cell = CellAssembly(header)
-    for line in lines:
-        cell.add(line)
-    return cell.finished()
+    try:
+        cell = CellAssembly(header)
+        for line in lines:
+            cell.add(line)
+        return cell.finished()
+    except _NO_RECORD as error:
+        raise CbbenchError(
+            f"{path} holds a line that cbbench never writes ({type(error).__name__}: {error}); "
+            "take the file as it was recorded, or take it away"
+        ) from error
 
 
 def line_of(raw: bytes) -> Mapping[str, Any] | None:

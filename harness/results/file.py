@@ -184,7 +184,9 @@ def _stored_settings(folder: Path) -> dict[str, Any]:
         stored = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return empty
-    return empty | stored if isinstance(stored, dict) else empty
+    if not isinstance(stored, dict):
+        return empty
+    return empty | {key: value for key, value in stored.items() if isinstance(value, dict)}
 
 
 def _write_whole(path: Path, text: str) -> None:

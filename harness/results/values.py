@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from engines.api import CbbenchError
 from harness.metrics.results import CellResult, Quantiles
 from harness.records.encoding import strict_json
+from harness.results.digest import DIGEST, digest_of
 from harness.statistics import Answer, Direction
 
 SCHEMA_VERSION: Final = 1
@@ -120,14 +121,16 @@ def unfinished_note(number: int, *, kept: bool) -> str:
 
 
 def run_to_json(run: RunFile) -> str:
-    """Strict JSON, indented by one so that a change shows as a line."""
-    return json.dumps(strict_json(asdict(run)), allow_nan=False, indent=1) + "\n"
+    """Strict JSON, indented by one so that a change shows as a line, with its own digest."""
+    content: dict[str, Any] = strict_json(asdict(run))
+    sealed = content | {DIGEST: digest_of(content)}
+    return json.dumps(sealed, allow_nan=False, indent=1) + "\n"
 
 
 def run_from_json(text: str, path: Path) -> RunFile:
-    """Raises `CbbenchError` for another schema_version or a file that is no run.json."""
+    """Raises `CbbenchError` for another schema_version, a file that is no run.json, or an edit."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_refuse_constant)
     except ValueError as error:
         raise _unreadable(path, f"it is not JSON ({error})") from None
     if not isinstance(value, dict) or "schema_version" not in value:
@@ -138,6 +141,8 @@ def run_from_json(text: str, path: Path) -> RunFile:
             f"{path} has schema_version {found!r}, this cbbench reads {SCHEMA_VERSION}; "
             "read it with the version that wrote it"
         )
+    if value.get(DIGEST) != digest_of(value):
+        raise _unreadable(path, "it was changed after it was written (its digest does not fit)")
     try:
         return TypeAdapter(RunFile).validate_python(value)
     except ValidationError as error:
@@ -148,6 +153,10 @@ def run_from_json(text: str, path: Path) -> RunFile:
 
 def _unreadable(path: Path, why: str) -> CbbenchError:
     return CbbenchError(
-        f"cannot use {path}: {why}; expected a run.json that cbbench wrote, "
-        "close the run again from its raw files"
+        f"cannot use {path}: {why}; expected a run.json that cbbench wrote. Take it away and call "
+        "cbbench report with its folder, which writes it anew from the raw rows"
     )
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
