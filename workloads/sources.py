@@ -227,6 +227,11 @@ class QueueSource:
         self._waiter.wake()
 
 
+def sets_arrivals(load: Load) -> bool:
+    """Whether a request arrives when another ends, as no schedule can tell: a closed loop."""
+    return load.max_concurrency is not None and load.request_rate == math.inf
+
+
 def make_source(requests: Sequence[Request], clock: Clock, load: Load) -> RequestSource:
     """The source that plays `load`. One that is also a `Sink` must be given the events too."""
     if load.max_concurrency is None:
@@ -235,5 +240,5 @@ def make_source(requests: Sequence[Request], clock: Clock, load: Load) -> Reques
         requests,
         clock,
         load.max_concurrency,
-        keep_schedule=load.request_rate < math.inf,
+        keep_schedule=not sets_arrivals(load),
     )

@@ -47,7 +47,7 @@ class CellAssembly:
         self._trailer: CellTrailer | None = None
         self._defects = dict.fromkeys((f.name for f in fields(Defects)), 0)
         self._end_s = 0.0
-        self._closed_loop = False
+        self._closed_loop: bool = header.get("closed_loop", False)
         self._handed_out: set[int] = set()
 
     def add(self, line: Mapping[str, Any]) -> None:

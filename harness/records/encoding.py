@@ -1,6 +1,7 @@
 """How facts become lines: the form of a raw file, for its writer and its reader.
 
-    first line   {"v": 1, "key": [...], "spec", "info", "save_outputs", "requests": [columns]}
+    first line   {"v": 1, "key": [...], "spec", "info", "save_outputs", "closed_loop",
+                  "requests": [columns]}
     a step       {"t": time, "r": [request], "n": [tokens], "k": [[ids]], "f": [ends], "s": [row]}
     an arrival   {"a": [[request, scheduled_s]]}
     last line    {"end": {trailer}}

@@ -34,10 +34,12 @@ class CellRecorder:
         info: EngineInfo,
         clock: Clock,
         save_outputs: bool = False,
+        closed_loop: bool = False,
         open_stream: OpenStream = open_unbuffered,
     ) -> None:
         self._clock = clock
         self._save_outputs = save_outputs
+        self._closed_loop = closed_loop
         self._indices = {request.request_id: i for i, request in enumerate(requests)}
         self._scheduled_s = [request.scheduled_s for request in requests]
         self._progress = Progress(key, info, self._scheduled_s)
@@ -48,6 +50,7 @@ class CellRecorder:
             "spec": spec,
             "info": info_to_json(info),
             "save_outputs": save_outputs,
+            "closed_loop": closed_loop,
             "requests": request_columns(requests),
         }
         self._file.append(encode_line(header))
@@ -59,16 +62,18 @@ class CellRecorder:
         self._progress.add(events, self._indices)
 
     def rescheduled(self, requests: Sequence[Request]) -> None:
-        """Notes arrivals that differ from the schedule given at the start."""
-        changed = []
+        """Notes arrivals that differ from the schedule given at the start; of a closed loop all."""
+        noted = []
         for request in requests:
             index = self._indices.get(request.request_id)
-            if index is not None and request.scheduled_s != self._scheduled_s[index]:
+            if index is None:
+                continue
+            if self._closed_loop or request.scheduled_s != self._scheduled_s[index]:
                 self._scheduled_s[index] = request.scheduled_s
-                changed.append((index, request.scheduled_s))
+                noted.append((index, request.scheduled_s))
         self._progress.taken += len(requests)
-        if changed:
-            self._file.append(encode_line({"a": changed}))
+        if noted:
+            self._file.append(encode_line({"a": noted}))
 
     def snapshot(self) -> CellSnapshot:
         return self._progress.snapshot(self._clock.now())

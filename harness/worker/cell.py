@@ -18,7 +18,7 @@ from harness.records import CellRecorder, CellSnapshot, CellTrailer, RecordedSou
 from harness.show.text import one_line
 from harness.worker.machine_watch import CollectorWatch, MachineSample, between, sample, usable_cpus
 from harness.worker.protocol import CellDone, Progress, RunCell
-from workloads.sources import ClosedLoopSource, make_source
+from workloads.sources import ClosedLoopSource, make_source, sets_arrivals
 from workloads.workload import Load
 
 REPORT_EVERY_S: Final = 0.25
@@ -71,6 +71,7 @@ class CellRun:
             info=info,
             clock=self._clock,
             save_outputs=command.save_outputs,
+            closed_loop=sets_arrivals(command.load),
         )
         self._measuring = threading.Event()
 

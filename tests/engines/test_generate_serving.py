@@ -429,3 +429,15 @@ def test_a_batch_whose_clients_all_left_ends_at_once():
     record = bench.serve(source, Record(lambda step: [source.cancel(n) for n in "ab"]))
     assert len(record.steps) == 1
     assert source.next_due() is END
+
+
+@pytest.mark.parametrize(
+    ("streams", "running"),
+    [(True, [3] * 2 + [2] * 3 + [1] * 5), (False, [3] * 10)],
+)
+def test_who_has_ended_runs_on_until_that_is_told(streams, running):
+    """So that Little's law holds: row-seconds of the steps are the requests' time in service."""
+    record = static(3, streams=streams).serve_all(THREE)
+    assert [step.num_running for step in record.steps] == running
+    served = [f.stats.prefill_s + f.stats.decode_s for f in record.finishes.values()]
+    assert sum(served) == sum(s.num_running * (s.end_s - s.start_s) for s in record.steps)

@@ -93,3 +93,12 @@ def test_pooled_rounds_give_median_and_range():
     pooled = pool_rounds([3.0, None, 1.0, 2.0])
     assert (pooled.n, pooled.median, pooled.lowest, pooled.highest) == (3, 2.0, 1.0, 3.0)
     assert pool_rounds([None]).median is None
+
+
+@pytest.mark.parametrize("direction", ["higher", "lower"])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_values_that_differ_in_their_last_bits_are_not_separable(direction, swapped):
+    one, other = [0.3] * 5, [0.1 + 0.2] * 5
+    values = (other, one) if swapped else (one, other)
+    assert one != other
+    assert compare_rounds(*values, direction).answer == "not separable"

@@ -7,10 +7,18 @@ from pathlib import Path
 import pytest
 
 from engines.api import CbbenchError
-from workloads.lengths import Exponential, Fixed, Uniform, draw_lengths
+from workloads.lengths import (
+    Distribution,
+    Exponential,
+    Fixed,
+    LogNormal,
+    Normal,
+    Uniform,
+    draw_lengths,
+)
 from workloads.listing import LengthSummary
 from workloads.loads import Load, RelativeLoad
-from workloads.preset_files import load_preset, preset_names, read_preset
+from workloads.preset_files import _DISTRIBUTIONS, load_preset, preset_names, read_preset
 
 WriteFile = Callable[[str, str], Path]
 PLAIN = """
@@ -97,13 +105,17 @@ def test_users_preset_file_is_read(write: WriteFile) -> None:
 
 
 def test_every_kind_of_lengths_can_be_written(write: WriteFile) -> None:
-    kinds = {
+    kinds: dict[str, Distribution] = {
+        '"fixed", value = 9': Fixed(9),
+        '"normal", mean = 7, std = 1.5, min = 2, max = 90': Normal(7.0, 1.5, 2, 90),
+        '"lognormal", median = 7, sigma = 0.5, max = 90': LogNormal(7.0, 0.5, 1, 90),
         '"uniform", low = 2, high = 5': Uniform(2, 5),
         '"exponential", mean = 7, min = 2, max = 90': Exponential(7.0, 2, 90),
     }
     for kind, expected in kinds.items():
         text = PLAIN.replace('"fixed", value = 8', kind)
         assert read_preset(write("kind.toml", text)).components[0].prompt == expected
+    assert len(kinds) == len(_DISTRIBUTIONS)
 
 
 @pytest.mark.parametrize(

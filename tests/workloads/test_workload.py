@@ -174,6 +174,16 @@ def test_warmup_has_the_length_mix_but_no_token_or_id_in_common(
     assert warmup == warmup_requests(chat_mix, 8, limits)
 
 
+def test_warmup_comes_in_a_drawn_order(chat_mix: Workload, limits: ModelLimits) -> None:
+    """Not by length, so that a short warm-up's first batch is a mix too; each seed has its own."""
+    sizes = [len(r.prompt_token_ids) for r in warmup_requests(chat_mix, 16, limits)]
+    assert sizes != sorted(sizes)
+    assert sizes != sorted(sizes, reverse=True)
+    reseeded = warmup_requests(replace(chat_mix, seed=1), 16, limits)
+    assert sizes != [len(r.prompt_token_ids) for r in reseeded]
+    assert sorted(sizes) == sorted(len(r.prompt_token_ids) for r in reseeded)
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 100])
 def test_warmup_can_have_any_number_of_requests(
     chat_mix: Workload, limits: ModelLimits, count: int
@@ -258,10 +268,13 @@ def test_texts_are_encoded_by_the_function_handed_in(write: WriteFile, limits: M
 
 
 def test_text_is_never_cut_but_its_answer_is(write: WriteFile) -> None:
-    lines = '{"prompt": "abcdef", "max_tokens": 9}\n{"prompt": "abcdefghijkl"}\n'
+    lines = (
+        '{"prompt": "abcdef", "max_tokens": 9}\n{"prompt": "abcdefghijkl"}\n'
+        '{"prompt": "abcdefghij", "max_tokens": 7}\n'
+    )
     config = open_workload(f"jsonl:{write('p.jsonl', lines)}")
     drawn = draw(config, seed=0, limits=ModelLimits(200, 10), encode=characters)
-    assert lengths(drawn) == [(6, 4), (12, 128)]
+    assert lengths(drawn) == [(6, 4), (12, 128), (10, 7)]
     assert drawn.clipped == {"prompt": 0, "output": 1}
 
 

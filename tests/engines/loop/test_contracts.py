@@ -214,6 +214,22 @@ def test_rejected_drafts_are_rolled_back_and_charged(lab, request_of, answer_of)
     assert world.cache.free_blocks == 50
 
 
+@pytest.mark.parametrize(
+    ("stops_at", "kept", "reason"), [(6, 7, "stop"), (7, 8, "stop"), (8, 8, "length")]
+)
+def test_a_stop_among_drafts_beyond_the_last_token_asked_for_is_not_seen(
+    lab, request_of, answer_of, stops_at, kept, reason
+):
+    """The last step gives tokens 7 and 8 of an answer of 8 tokens, counted from 0."""
+    longer = answer_of(request_of("a", 5, 9))
+    request = request_of("a", 5, 8, stop_token_ids=(longer[stops_at],))
+    assert longer.index(longer[stops_at]) == stops_at
+    executor = GuessingExecutor(50, 2)
+    run = lab(LookAhead(), num_blocks=50, block_size=2, executor=executor).play([request])
+    assert run.tokens()["a"] == longer[:kept]
+    assert run.finishes["a"].finish_reason == reason
+
+
 def test_closed_loop_source_sees_completions_before_the_next_take(lab, request_of):
     requests = [request_of(f"r{i}", 4, 3) for i in range(6)]
     run = lab(ChunkedPolicy(8, 64)).play_closed(requests, concurrency=2)

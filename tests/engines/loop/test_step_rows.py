@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from engines.api import EngineInfo
 from engines.loop.executors.api import StepResult
+from engines.loop.executors.cost_model import StepCost
 from engines.loop.loop import EngineLoop
 from engines.loop.plan import Plan
 from engines.loop.policies.chunked import ChunkedPolicy
@@ -123,3 +124,27 @@ def test_a_wait_for_the_token_budget_is_the_cause_of_its_gap(lab, request_of):
     waited = {n for n, times in run.times().items() if max(b - a for a, b in pairwise(times)) > 1}
     assert waited
     assert {name for name, cause in causes.items() if cause == "token_budget"} == waited
+
+
+def test_building_the_batch_is_packing_and_no_scheduling(lab, request_of):
+    world = lab(ChunkedPolicy(4, 64))
+    table = world.cache.table
+
+    def slow_table(name):
+        world.clock.advance(0.5)
+        return table(name)
+
+    world.cache.table = slow_table
+    rows = world.play([request_of("a", 4, 2), request_of("b", 4, 2)]).rows
+    assert [(row.schedule_s, row.pack_s) for row in rows] == [(0.0, 1.0)] * 2
+    assert [row.compute_s for row in rows] == [1.0] * 2
+
+
+def test_a_single_token_of_anothers_prompt_is_prefill_beside_a_decode(lab, request_of):
+    """Two positions a step, the second a piece of a prompt that gives no token yet."""
+    cost = StepCost(per_step_s=1.0, per_token_s=1.0)
+    world = lab(ChunkedPolicy(2, 2), cost=cost)
+    run = world.play([request_of("a", 1, 6), request_of("b", 4, 1, scheduled_s=1.0)])
+    assert run.finishes["a"].stats.max_stall_cause == "prefill"
+    alone = lab(ChunkedPolicy(2, 2), cost=cost).play([request_of("a", 1, 6)])
+    assert alone.finishes["a"].stats.max_stall_cause == "compute"

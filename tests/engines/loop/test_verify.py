@@ -151,3 +151,30 @@ def test_plans_are_values():
     assert replace(plan, work={"a": 1}) == plan
     with pytest.raises(AttributeError):
         plan.work = {}
+
+
+class AdmitsAhead(Misbehaves):
+    """Admits everybody in its own order, works for one alone, then for all in turn."""
+
+    ORDER = ("d", "a", "g", "c", "f", "b", "e")
+
+    def __init__(self):
+        super().__init__(None, Limits(max_num_seqs=8))
+        self.tables = {}
+
+    def plan(self, view, state):
+        if view.running:
+            if not self.tables:
+                self.tables = {s.request_id: list(self.table(s.request_id)) for s in view.running}
+            return Plan(work={s.request_id: s.num_remaining for s in view.running}), state
+        return Plan(admit=dict.fromkeys(self.ORDER, 8), work={"g": 5}), state
+
+
+def test_admissions_without_work_are_carried_out_in_the_plans_order(lab, request_of):
+    """Who takes blocks first takes lower ones; those with work are admitted as it is done."""
+    policy = AdmitsAhead()
+    world = lab(policy, num_blocks=20, block_size=4)
+    policy.table = world.cache.table
+    world.play([request_of(name, 5, 3) for name in "abcdefg"])
+    by_block = sorted(policy.tables, key=lambda name: policy.tables[name][0])
+    assert by_block == ["g", "d", "a", "c", "f", "b", "e"]

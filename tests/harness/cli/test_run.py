@@ -101,20 +101,24 @@ def test_request_rate_and_cap_are_the_only_load(
         "--out", "o",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    (load,) = run_file(tmp_path / "o")["settings"]["loads"]
+    run = run_file(tmp_path / "o")
+    (load,) = run["settings"]["loads"]
     assert (load["request_rate"], load["max_concurrency"]) == (200, 2)
+    assert [result["load_kind"] for result in run["results"]] == ["open"]
 
 
+@pytest.mark.parametrize("clients", ["2", "8"])
 def test_closed_loop_frees_slots_by_completions(
-    call: Call, tmp_path: Path, small: list[str]
+    call: Call, tmp_path: Path, small: list[str], clients: str
 ) -> None:
+    """Known as one even where its clients are more than its requests."""
     done = call(
-        "run", "--engines", "fake", *small, "--request-rate", "inf", "--max-concurrency", "2",
+        "run", "--engines", "fake", *small, "--request-rate", "inf", "--max-concurrency", clients,
         "--out", "o",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (result,) = run_file(tmp_path / "o")["results"]
-    assert result["counts"]["ok"] == 6
+    assert (result["counts"]["ok"], result["load_kind"]) == (6, "closed")
 
 
 def test_json_alone_is_on_stdout(call: Call, tmp_path: Path, small: list[str]) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 
 from engines.api import CbbenchError
+from engines.clock import VirtualClock
 from harness.metrics import parse_goodput, summarise_cell
-from harness.records import CellTrailer
+from harness.records import CellKey, CellRecorder, CellTrailer, RecordedSource, read_cells
+from harness.results.file import close_run
+from workloads.sources import ClosedLoopSource
 
 
 def attained(player, requests, events, text, trailer=None):
@@ -129,6 +134,67 @@ def test_a_wait_without_a_first_token_has_missed_no_tpot(player):
     result = attained(player, [player.request("a")], [], "tpot:50", trailer)
     assert result.goodput_excluded == 1
     assert result.attainment is None
+
+
+@contextmanager
+def closed_loop(player, clients, asked, until_s):
+    """A recorded closed loop of `asked` requests, cut short at `until_s`."""
+    clock = VirtualClock()
+    requests = [player.request(f"r{i}") for i in range(asked)]
+    recorder = CellRecorder(
+        player.folder,
+        CellKey("e", "l", 1),
+        requests,
+        spec="e",
+        info=player.info(),
+        clock=clock,
+        closed_loop=True,
+    )
+    inner = ClosedLoopSource(requests, clock, clients)
+    source = RecordedSource(inner, recorder)
+    yield source, inner, recorder
+    recorder.close(CellTrailer(until_s, interrupted=True))
+
+
+def test_in_a_closed_loop_cut_short_only_what_was_handed_out_can_have_missed(player):
+    """Two wait since 0, the third since its slot was freed; the other seven never arrived."""
+    with closed_loop(player, 3, 10, until_s=9.0) as (source, inner, recorder):
+        assert len(source.take(0.0, 9)) == 3
+        for event in player.answer("r0", [0.1, 0.2, 0.3]):
+            inner.emit(event)
+            recorder.emit(event)
+        assert [r.request_id for r in source.take(0.3, 9)] == ["r3"]
+    (cell,) = read_cells(player.folder)
+    assert [r.arrived for r in cell.requests] == [True] * 4 + [False] * 6
+    result = summarise_cell(cell, parse_goodput("ttft:500"))
+    assert result.goodput_excluded == 6
+    assert result.attainment == pytest.approx(1 / 4)
+
+
+def test_a_closed_loop_cut_short_before_anything_ended_is_known_as_one(player):
+    with closed_loop(player, 2, 5, until_s=9.0) as (source, _, _):
+        source.take(0.0, 9)
+    (cell,) = read_cells(player.folder)
+    result = summarise_cell(cell, parse_goodput("ttft:500"))
+    assert (result.goodput_excluded, result.attainment) == (3, 0.0)
+    assert result.load_kind == "closed"
+
+
+def test_a_closed_loop_of_which_nothing_was_handed_out_has_missed_nothing(player):
+    with closed_loop(player, 2, 5, until_s=9.0):
+        pass
+    (cell,) = read_cells(player.folder)
+    result = summarise_cell(cell, parse_goodput("ttft:500"))
+    assert (result.goodput_excluded, result.attainment) == (5, None)
+
+
+def test_what_a_closed_loop_never_handed_out_stays_so_in_the_closed_run(player):
+    with closed_loop(player, 2, 5, until_s=9.0) as (source, _, _):
+        source.take(0.0, 9)
+    close_run(player.folder, {}, {})
+    (player.folder / "raw").rename(player.folder / "gone")
+    (cell,) = read_cells(player.folder)
+    assert [r.arrived for r in cell.requests] == [True] * 2 + [False] * 3
 
 
 def test_without_bounds_there_is_no_goodput(player):

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from engines.api import CbbenchError, StepEvents
-from harness.records import CellTrailer, read_cells
+from harness.records import CellTrailer, Defects, read_cells
 from harness.records.encoding import strict_json
 
 
@@ -59,3 +59,11 @@ def test_a_record_of_another_version_is_refused_by_its_number(player, tmp_path):
 def test_what_json_lacks_is_written_in_words_or_left_out():  # F1
     odd = {"rate": math.inf, "lowest": -math.inf, "mean": math.nan, "all": (math.nan, 1.5)}
     assert strict_json(odd) == {"rate": "inf", "lowest": "-inf", "mean": None, "all": [None, 1.5]}
+
+
+def test_a_token_before_its_requests_arrival_is_counted_and_gives_no_negative_wait(player):
+    events = player.answer("a", [0.4, 1.5])
+    cell = player.cell([player.request("a", at=1.0, out=2)], events)
+    assert cell.requests[0].token_times_s == (1.0, 1.5)
+    assert cell.defects == Defects(before_arrival=1)
+    assert cell.defects.total == 1

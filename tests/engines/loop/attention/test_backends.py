@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -182,3 +187,33 @@ def test_gathered_agrees_with_the_reference_on_cuda():
     expected = ReferenceAttention().begin(packed).attend(moved)
     got = make_backend("gathered", device).begin(packed).attend(moved)
     assert torch.allclose(got, expected, atol=1e-4, rtol=0)
+
+
+FIRST_STEP = """
+import torch
+from tests_backends import backend, layer_call, np, packed_step
+
+torch.set_num_threads(1)
+packed = packed_step([(30, 1), (3, 1)], 4, np.random.default_rng(0))
+step = backend("compiled").begin(packed)
+before = torch.get_num_threads()
+step.attend(layer_call(packed, (2, 4), (64, 64)))
+print(before, torch.get_num_threads())
+"""
+
+
+def test_the_compiled_backends_first_step_leaves_torchs_threads_alone(tmp_path):
+    """Numba starts its threads once a process, and OpenMP's number of them is torch's too."""
+    pytest.importorskip("numba")
+    (tmp_path / "tests_backends.py").write_text(Path(__file__).read_text())
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_STEP],
+        cwd=tmp_path,
+        env=os.environ | {"NUMBA_NUM_THREADS": "2", "NUMBA_THREADING_LAYER": "omp"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "No threading layer could be loaded" in done.stderr:
+        pytest.skip("numba has no OpenMP here")
+    assert done.stdout.split() == ["1", "1"], done.stderr
