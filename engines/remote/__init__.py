@@ -1,0 +1,1 @@
+"""Engines on the other side of a socket: how they are spoken to, started, watched and counted."""
