@@ -11,6 +11,7 @@ from engines.settings import (
     non_negative_float,
     one_of,
     optional_byte_size,
+    optional_one_of,
     optional_positive_int,
     positive_int,
 )
@@ -106,6 +107,19 @@ _LOOP_SETTINGS: Final = (
     ),
     _KV_MEMORY,
     Setting(
+        "allocator",
+        one_of("paged", "contiguous"),
+        "paged",
+        "paged: blocks as they are needed; contiguous: one region a request, from its admission on",
+    ),
+    Setting(
+        "reserve",
+        optional_one_of("max", "pow2", "exact"),
+        None,
+        "a region's length: the context, the next power of two of what the request comes to hold, "
+        "or just that; auto: max (allocator contiguous)",
+    ),
+    Setting(
         "prefix_caching",
         boolean,
         False,
@@ -114,7 +128,7 @@ _LOOP_SETTINGS: Final = (
 )
 LOOP: Final = EngineEntry(
     name="loop",
-    summary="the in-tree step loop over a paged cache, with a policy of choice",
+    summary="the in-tree step loop with a policy and an allocator of choice",
     settings=_LOOP_SETTINGS,
     builder="engines.loop.build:build",
     preset={},

@@ -80,6 +80,16 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def optional_one_of(*choices: str) -> Callable[[str], str | None]:
+    """Exactly one of `choices`, or `auto` for `None`."""
+    parse_one = one_of(*choices, "auto")
+
+    def parse(text: str) -> str | None:
+        return None if text == "auto" else parse_one(text)
+
+    return parse
+
+
 def _whole(text: str, least: int) -> int:
     try:
         value = int(text)

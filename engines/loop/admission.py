@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 from engines.admission import answer_bound, context_refusal
 from engines.api import Request
+from engines.loop.kv.api import KVCache
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """The bounds that one request alone must respect; all in tokens but `num_blocks`."""
+    """The bounds that one request alone must respect, in tokens; the memory tells its own."""
 
     max_model_len: int
-    block_size: int
-    num_blocks: int
+    cache: KVCache
     max_request_len: int | None = None
 
     def max_tokens(self, request: Request) -> int:
         """The answer's bound: its own, or for `None` all that the bounds leave."""
-        longest = min(self.max_model_len, self.num_blocks * self.block_size + 1)
+        longest = min(self.max_model_len, self.cache.longest_request)
         if self.max_request_len is not None:
             longest = min(longest, self.max_request_len)
         return answer_bound(request, longest)
@@ -33,12 +33,8 @@ class Door:
         total = prompt + answer
         if reason := context_refusal(prompt, answer, self.max_model_len):
             return reason
-        blocks = -(-(total - 1) // self.block_size)
-        if blocks > self.num_blocks:
-            return (
-                f"prompt {prompt} + max_tokens {answer} need {blocks} blocks of "
-                f"{self.block_size}, the pool has {self.num_blocks}"
-            )
+        if reason := self.cache.shortage(total - 1):
+            return f"prompt {prompt} + max_tokens {answer} {reason}"
         if self.max_request_len is not None and total > self.max_request_len:
             return (
                 f"prompt {prompt} + max_tokens {answer} = {total} tokens exceed the "

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from engines.api import CbbenchError, Engine, EngineInfo, JsonValue
-from engines.loop.kv.paged import PagedCache
+from engines.loop.kv.choose import make_cache, with_reserve
 from engines.loop.loop import EngineLoop
 from engines.loop.plan import Policy
 from engines.loop.policies.chunked import ChunkedPolicy
@@ -25,6 +25,7 @@ def build(settings: Mapping[str, JsonValue], context: BuildContext) -> Engine:
     from engines.loop.executors.sizing import blocks_for, kv_bytes_per_block
     from engines.loop.executors.torch_model import TorchExecutor, load_for_loop
 
+    settings = with_reserve(settings)
     loaded = load_for_loop(context)
     settings = with_token_budget(settings, loaded.device.type)
     policy = make_policy(settings)
@@ -33,7 +34,7 @@ def build(settings: Mapping[str, JsonValue], context: BuildContext) -> Engine:
     num_blocks = cast("int | None", settings["num_blocks"])
     if num_blocks is None:
         num_blocks = blocks_for(kv_memory, loaded.info, block_size)
-    cache = PagedCache(num_blocks, block_size, prefix_caching=bool(settings["prefix_caching"]))
+    cache = make_cache(settings, num_blocks, loaded.info.max_model_len)
     executor = TorchExecutor(loaded, num_blocks, block_size)
     in_use = num_blocks * kv_bytes_per_block(loaded.info, block_size)
     resolved = dict(settings) | {"kv_memory": in_use, "num_blocks": num_blocks}

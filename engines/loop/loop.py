@@ -113,12 +113,7 @@ class _Run(Generic[State]):
         self._residents = Residents(
             self._roster.running.by_id, self._roster.waiting.by_id, self._roster.swapped.by_id
         )
-        self._door = Door(
-            info.max_model_len,
-            self._cache.block_size,
-            self._cache.num_blocks,
-            limits.max_request_len,
-        )
+        self._door = Door(info.max_model_len, self._cache, limits.max_request_len)
 
     def turn(self) -> bool:
         """One round: a step, or a wait. `False` when the source has ended and nobody is left."""

@@ -83,16 +83,13 @@ class Verifier:
             if not sequence.has_advanced:
                 self._refuse(step, f"{name!r} has not advanced since its last preemption")
             if mode == "swap":
-                held = self._blocks_in_use(sequence)
+                held = self._cache.blocks_for(sequence.num_computed)
                 swapped_out[name] = list(self._cache.table(name)[:held])
             elif mode != "recompute":
                 self._refuse(step, f"{name!r} is preempted by {mode!r}; known: recompute, swap")
             if trial.release(sequence) < 1:
                 self._refuse(step, f"preempting {name!r} frees no block")
         return swapped_out
-
-    def _blocks_in_use(self, sequence: Sequence) -> int:
-        return -(-sequence.num_computed // self._cache.block_size)
 
     def _resume(self, plan: Plan, step: int, residents: Residents, trial: Trial) -> None:
         for name, reserve in plan.resume.items():
@@ -101,9 +98,7 @@ class Verifier:
                 self._refuse(step, f"it resumes {name!r}, which was not swapped out")
             if not trial.resume(sequence, reserve):
                 self._refuse(
-                    step,
-                    f"no room to resume {name!r} with {reserve} positions; "
-                    f"{trial.free_blocks} blocks free",
+                    step, f"no room to resume {name!r} with {reserve} positions; {trial.room}"
                 )
 
     def _admit(
@@ -114,11 +109,7 @@ class Verifier:
             self._refuse(step, f"it admits {name!r}, which is not waiting")
         hit = trial.admit(sequence, reserve)
         if hit is None:
-            self._refuse(
-                step,
-                f"no room to admit {name!r} with {reserve} positions; "
-                f"{trial.free_blocks} blocks free",
-            )
+            self._refuse(step, f"no room to admit {name!r} with {reserve} positions; {trial.room}")
         return hit
 
     def _work(
@@ -149,9 +140,7 @@ class Verifier:
                 self._refuse(step, f"{name!r} looks ahead before its known tokens are computed")
             if not trial.grow(sequence, n, drafts):
                 self._refuse(
-                    step,
-                    f"no room for {n} tokens and {drafts} drafts of {name!r}; "
-                    f"{trial.free_blocks} blocks free",
+                    step, f"no room for {n} tokens and {drafts} drafts of {name!r}; {trial.room}"
                 )
         return hits
 

@@ -21,6 +21,11 @@ class Trial(Protocol):
     @property
     def free_blocks(self) -> int: ...
 
+    @property
+    def room(self) -> str:
+        """How much is free, in words, for whoever is told that it is not enough."""
+        ...
+
     def blocks_for(self, positions: int) -> int:
         """Blocks that so many positions of one sequence take up."""
         ...
@@ -30,7 +35,7 @@ class Trial(Protocol):
         ...
 
     def admit(self, sequence: SequenceView, reserve: int = 0, *, keep_free: int = 0) -> int | None:
-        """Takes a waiting sequence in, with room for `reserve` positions.
+        """Takes a waiting sequence in, with room for `reserve` positions at least.
 
         Returns how many of its leading tokens are in the cache already (always fewer than it
         has), or `None`, with nothing changed, when fewer than `keep_free` blocks would be left.
@@ -72,6 +77,22 @@ class KVCache(Protocol):
     @property
     def cached_blocks(self) -> int:
         """Free blocks that still hold a prefix somebody may hit."""
+        ...
+
+    @property
+    def longest_request(self) -> int:
+        """Prompt + answer of the longest request that could run alone, in tokens."""
+        ...
+
+    def blocks_for(self, num_positions: int) -> int:
+        """Blocks of a table that so many positions of one request fill or begin."""
+        ...
+
+    def shortage(self, num_positions: int) -> str:
+        """Why a request that comes to hold so many positions could never run, not even alone.
+
+        With the numbers, as the end of a sentence; empty when it could.
+        """
         ...
 
     def held_positions(self, residents: Iterable[SequenceView]) -> int:

@@ -8,7 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from engines.api import CbbenchError
+
 Undo = tuple[Callable[..., None], tuple[int, ...]]
+
+
+def blocks_for(num_positions: int, block_size: int) -> int:
+    """Blocks that so many positions in a row fill or begin."""
+    return -(-num_positions // block_size)
+
+
+def check_size(num_blocks: int, block_size: int) -> None:
+    """Raises `CbbenchError` for a cache that could hold nothing."""
+    if num_blocks < 1 or block_size < 1:
+        raise CbbenchError(
+            f"a cache of {num_blocks} blocks of {block_size} tokens holds nothing; "
+            "both must be at least 1"
+        )
 
 
 class BlockPool:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from engines.api import CbbenchError, RequestId
-from engines.loop.kv.blocks import BlockPool
+from engines.api import RequestId
+from engines.loop.kv.blocks import BlockPool, blocks_for, check_size
 from engines.loop.kv.prefix import ROOT, Key, PrefixIndex
 from engines.loop.sequence import SequenceView
 
@@ -17,11 +17,7 @@ class PagedCache:
     """See `KVCache`. With `prefix_caching` full blocks outlive their sequence until taken."""
 
     def __init__(self, num_blocks: int, block_size: int, *, prefix_caching: bool = False) -> None:
-        if num_blocks < 1 or block_size < 1:
-            raise CbbenchError(
-                f"a cache of {num_blocks} blocks of {block_size} tokens holds nothing; "
-                "both must be at least 1"
-            )
+        check_size(num_blocks, block_size)
         self.num_blocks = num_blocks
         self.block_size = block_size
         self._prefix_caching = prefix_caching
@@ -64,9 +60,19 @@ class PagedCache:
     def table(self, request_id: RequestId) -> Sequence[int]:
         return self.tables[request_id]
 
-    def blocks_for(self, num_tokens: int) -> int:
-        """Blocks that `num_tokens` positions fill or begin."""
-        return -(-num_tokens // self.block_size)
+    @property
+    def longest_request(self) -> int:
+        """The last token is never fed back, so it needs no position."""
+        return self.num_blocks * self.block_size + 1
+
+    def blocks_for(self, num_positions: int) -> int:
+        return blocks_for(num_positions, self.block_size)
+
+    def shortage(self, num_positions: int) -> str:
+        blocks = self.blocks_for(num_positions)
+        if blocks <= self.num_blocks:
+            return ""
+        return f"need {blocks} blocks of {self.block_size}, the pool has {self.num_blocks}"
 
     def record(self, sequence: SequenceView) -> None:
         if self.prefixes is None:
@@ -127,6 +133,10 @@ class PagedTrial:
     @property
     def free_blocks(self) -> int:
         return self._pool.num_free
+
+    @property
+    def room(self) -> str:
+        return f"{self._pool.num_free} blocks free"
 
     def blocks_for(self, positions: int) -> int:
         return self._cache.blocks_for(positions)

@@ -5,17 +5,35 @@ from __future__ import annotations
 import pytest
 
 from engines.loop.admission import Door
+from engines.loop.kv.contiguous import ContiguousCache
+from engines.loop.kv.paged import PagedCache
 
-ROOMY = Door(max_model_len=64, block_size=16, num_blocks=8)  # 128 positions
+
+def paged(num_blocks, block_size):
+    return PagedCache(num_blocks, block_size)
+
+
+def pow2(num_blocks, block_size):
+    return ContiguousCache(num_blocks, block_size, reserve="pow2", max_model_len=999)
+
+
+ROOMY = Door(max_model_len=64, cache=paged(8, 16))  # 128 positions
 
 
 @pytest.mark.parametrize(
     ("door", "prompt", "fits", "too_much", "words"),
     [
         (ROOMY, 60, 4, 5, "60 + max_tokens 5 = 65 tokens exceed the context of 64"),
-        (Door(999, 16, 8), 100, 29, 30, "need 9 blocks of 16, the pool has 8"),
-        (Door(999, 1, 8), 5, 4, 5, "need 9 blocks of 1, the pool has 8"),
-        (Door(999, 16, 99, 33), 30, 3, 4, "34 tokens exceed the 33 that the policy can serve"),
+        (Door(999, paged(8, 16)), 100, 29, 30, "need 9 blocks of 16, the pool has 8"),
+        (Door(999, paged(8, 1)), 5, 4, 5, "need 9 blocks of 1, the pool has 8"),
+        (Door(999, pow2(9, 16)), 30, 99, 100, "need a region of 16 blocks of 16 (reserve=pow2)"),
+        (
+            Door(999, paged(99, 16), 33),
+            30,
+            3,
+            4,
+            "34 tokens exceed the 33 that the policy can serve",
+        ),
     ],
 )
 def test_what_just_fits_comes_in(request_of, door, prompt, fits, too_much, words):
@@ -27,9 +45,10 @@ def test_what_just_fits_comes_in(request_of, door, prompt, fits, too_much, words
     ("door", "prompt", "answer"),
     [
         (ROOMY, 10, 54),  # the context
-        (Door(999, 16, 2), 10, 23),  # the pool: 33 tokens, of which the last is never fed
-        (Door(999, 16, 99, 33), 30, 3),  # the policy
-        (Door(999, 16, 2, 20), 10, 10),
+        (Door(999, paged(2, 16)), 10, 23),  # the pool: 33 tokens, of which the last is never fed
+        (Door(999, pow2(9, 16)), 30, 99),  # a region: 129 tokens of 128 positions
+        (Door(999, paged(99, 16), 33), 30, 3),  # the policy
+        (Door(999, paged(2, 16), 20), 10, 10),
     ],
 )
 def test_an_answer_without_a_bound_takes_all_that_the_tightest_leaves(

@@ -12,6 +12,7 @@ from engines.api import END
 from engines.clock import WallClock
 from engines.loop.executors.api import PaddingRow, StepResult
 from engines.loop.executors.hashing import HashingExecutor, hash_token
+from engines.loop.kv.contiguous import RESERVES, ContiguousCache
 from engines.loop.plan import Limits, Plan
 from engines.loop.policies.chunked import ChunkedPolicy
 from workloads.sources import QueueSource
@@ -99,9 +100,12 @@ class SwapTheOldest(Stateless):
         return Plan(admit=admit, work={s.request_id: s.num_known for s in view.waiting}), None
 
 
-def test_swapped_requests_come_back_with_what_they_had(lab, request_of, answer_of):
+@pytest.mark.parametrize("reserve", [None, *RESERVES])
+def test_swapped_requests_come_back_with_what_they_had(lab, request_of, answer_of, reserve):
     requests = [request_of("a", 5, 6), request_of("b", 7, 6)]
-    world = lab(SwapTheOldest(), num_blocks=20, block_size=3)
+    regions = reserve and ContiguousCache(20, 3, reserve=reserve, max_model_len=30)
+    executor = HashingExecutor(20, 3)
+    world = lab(SwapTheOldest(), num_blocks=20, block_size=3, cache=regions, executor=executor)
     run = world.play(requests)
     assert run.tokens() == {r.request_id: answer_of(r) for r in requests}
     assert {f.stats.num_preemptions for f in run.finishes.values()} == {1}

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from engines.api import END, Request
 from engines.loop.executors.cost_model import StepCost
 from engines.loop.executors.hashing import HashingExecutor
+from engines.loop.kv.contiguous import RESERVES, ContiguousCache
+from engines.loop.kv.paged import PagedCache
 from engines.loop.policies.chunked import ChunkedPolicy
 from engines.loop.policies.static import StaticPolicy
 from engines.loop.policies.window import WindowPolicy
@@ -215,51 +217,77 @@ def requests_from(shapes, *, alike=False):
     ]
 
 
-def could_run(request, policy, block_size, num_blocks):
+CONTEXT = 40  # of the longest shape: 24 + 16
+MEMORIES = ("paged", "prefixes", *RESERVES)
+
+
+def memory_of(kind, num_blocks, block_size, context):
+    """A cache of `kind`: paged, paged with prefix caching, or contiguous with that reserve."""
+    if kind in RESERVES:
+        return ContiguousCache(num_blocks, block_size, reserve=kind, max_model_len=context)
+    return PagedCache(num_blocks, block_size, prefix_caching=kind == "prefixes")
+
+
+def could_run(request, policy, kind, block_size, num_blocks, context):
+    """What the door must decide, from the rules and not from the code."""
     total = len(request.prompt_token_ids) + request.max_tokens
-    fits_policy = policy.limits.max_request_len is None or total <= policy.limits.max_request_len
-    return -(-(total - 1) // block_size) <= num_blocks and fits_policy
+    longest = policy.limits.max_request_len
+    positions = total - 1
+    if kind == "max":
+        positions = context
+    elif kind == "pow2":
+        power = next(2**i for i in range(10) if 2**i >= positions)
+        positions = max(positions, min(power, context))
+    fits_memory = -(-positions // block_size) <= num_blocks
+    return total <= context and fits_memory and (longest is None or total <= longest)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=350, deadline=None)
 @given(
     policy=policies,
     shapes=shapes,
     block_size=st.sampled_from(BLOCK_SIZES),
     tokens=st.integers(16, 120),
-    prefix_caching=st.booleans(),
+    memory=st.sampled_from(MEMORIES),
     leaves=st.dictionaries(st.integers(0, 9), st.floats(0, 20), max_size=3),
 )
 def test_every_run_keeps_the_invariants(
-    lab, answer_of, policy, shapes, block_size, tokens, prefix_caching, leaves
+    lab, answer_of, policy, shapes, block_size, tokens, memory, leaves
 ):
     num_blocks = -(-tokens // block_size)
-    requests = requests_from(shapes, alike=prefix_caching)
+    context = min(CONTEXT, num_blocks * block_size) if memory == "max" else CONTEXT
+    requests = requests_from(shapes, alike=memory == "prefixes")
     watcher = Watcher(policy)
     executor = CheckedExecutor(num_blocks, block_size)
     world = lab(
         watcher,
-        num_blocks=num_blocks,
-        block_size=block_size,
         cost=StepCost(0.1, 0.01, 0.001),
         executor=executor,
-        prefix_caching=prefix_caching,
+        cache=memory_of(memory, num_blocks, block_size, context),
+        max_model_len=context,
     )
     leaves = {f"r{i}": at_s for i, at_s in leaves.items()}
     run = world.run(LeavingSource(requests, leaves, world.clock))
-    check_outcomes(run, requests, policy, block_size, num_blocks, leaves, answer_of)
+    possible = {
+        r.request_id
+        for r in requests
+        if could_run(r, policy, memory, block_size, num_blocks, context)
+    }
+    check_outcomes(run, requests, possible, leaves, answer_of)
     check_ledger(run, requests, executor, watcher, num_blocks)
+    if memory in RESERVES:
+        assert watcher.preemptions == 0, "a region was reserved whole, yet memory ran out"
     assert world.cache.free_blocks == num_blocks
     assert world.cache.tables == {}
 
 
-def check_outcomes(run, requests, policy, block_size, num_blocks, leaves, answer_of):
+def check_outcomes(run, requests, possible, leaves, answer_of):
     assert run.finish_count == len(requests), "a request ended twice or never"
     tokens, times, ends = run.tokens(), run.times(), run.end_s()
     for request in requests:
         name, finish = request.request_id, run.finishes[request.request_id]
         got, whole = tokens.get(name, []), answer_of(request)
-        if not could_run(request, policy, block_size, num_blocks):
+        if name not in possible:
             assert (finish.status, got) == ("rejected", [])
             continue
         assert finish.status == "ok" or (finish.status == "cancelled" and name in leaves)

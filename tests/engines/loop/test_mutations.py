@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-TESTS = ["test_invariants.py", "test_loop.py", "test_verify.py", "test_kv.py", "test_contracts.py"]
+TESTS = [
+    *("test_invariants.py", "test_loop.py", "test_verify.py", "test_kv.py", "test_contracts.py"),
+    "kv",
+]
 
 MUTATIONS = {
     "victims are the oldest": (
@@ -118,14 +121,39 @@ MUTATIONS = {
         'if place == "running" and status == "ok":',
     ),
     "the door lets in what fills one block too many": (
-        "admission.py",
-        "if blocks > self.num_blocks:",
-        "if blocks > self.num_blocks + 1:",
+        "kv/paged.py",
+        "if blocks <= self.num_blocks:",
+        "if blocks <= self.num_blocks + 1:",
+    ),
+    "the door lets in a region that no pool has": (
+        "kv/contiguous.py",
+        "if blocks <= self.num_blocks:",
+        "if blocks <= self.num_blocks + 1:",
     ),
     "the door turns away what just fits": (
         "admission.py",
-        "blocks = -(-(total - 1) // self.block_size)",
-        "blocks = -(-total // self.block_size)",
+        "self.cache.shortage(total - 1)",
+        "self.cache.shortage(total)",
+    ),
+    "a region given up in a trial is not taken back": (
+        "kv/contiguous.py",
+        "self._undo.append(lambda: self._put_back(name, region))",
+        "pass",
+    ),
+    "a region taken in a trial is not given back": (
+        "kv/contiguous.py",
+        "self._undo.append(lambda: self._forget(name))",
+        "pass",
+    ),
+    "a region is reserved for the prompt only": (
+        "kv/contiguous.py",
+        "return self._region(sequence.max_len - 1)",
+        "return self._region(sequence.prompt_len)",
+    ),
+    "gaps that touch stay apart": (
+        "kv/gaps.py",
+        "last = index + 1 if self._starts[index] == end else index",
+        "last = index",
     ),
     "the verifier does not count residents": (
         "verify.py",
