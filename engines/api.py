@@ -80,6 +80,9 @@ class RequestStats:
     prefix_hit_tokens: int | None = None
     sent_s: float | None = None  # of a client that pushes, just before writing; pulled: None
     later_hit_tokens: int = 0  # first computed by others, found in the cache after a preemption
+    num_prefill_steps: int | None = None  # of its steps, those up to the first token
+    preempted_from_s: Sequence[float] = ()  # when it was preempted and when it had work again;
+    preempted_until_s: Sequence[float] = ()  # as many of one as of the other
 
 
 @dataclass(frozen=True, slots=True)

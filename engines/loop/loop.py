@@ -202,7 +202,7 @@ class _Run(Generic[State]):
         built_s = self._clock.now()
         result = self._executor.submit(batch).result()
         now_s = self._clock.now()
-        delivery = apply_result(batch, result, self._roster, self._cache, now_s)
+        delivery = apply_result(batch, result, self._roster, self._cache, start_s, now_s)
         used = self._memory_used()
         finished = self._finish(delivery.ended, now_s)
         end_s = self._clock.now()

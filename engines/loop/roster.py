@@ -12,6 +12,7 @@ from engines.api import Request, RequestId
 from engines.loop.plan import PreemptMode
 from engines.loop.queues import Resident, Waiting
 from engines.loop.sequence import Sequence
+from engines.loop.stalls import StepSums
 
 Place = Literal["waiting", "running", "swapped"]
 
@@ -24,6 +25,7 @@ class Roster:
         self.waiting = Waiting()
         self.running = Resident()
         self.swapped = Resident()
+        self.steps = StepSums()
         self._arrivals = 0
 
     def __len__(self) -> int:
@@ -31,7 +33,7 @@ class Roster:
 
     def submit(self, request: Request, max_tokens: int) -> None:
         """A new one waits behind all others."""
-        sequence = Sequence(request, max_tokens, self._arrivals, self._eos_token_ids)
+        sequence = Sequence(request, max_tokens, self._arrivals, self._eos_token_ids, self.steps)
         self.waiting.add_fresh(sequence)
         self._arrivals += 1
 

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Protocol
 
 from engines.api import Request, RequestId, RequestStats, StallCause
+from engines.loop.stalls import Instant, StepSums
 
 
 class Phase(Enum):
@@ -55,16 +56,20 @@ class SequenceView(Protocol):
 
 
 class Sequence:
-    """See `SequenceView`; beside it the high-water mark and the clock of its phases."""
+    """See `SequenceView`; beside it the high-water mark, the clock of its phases and its stalls."""
 
     __slots__ = (
+        "_away_from_s",
+        "_away_until_s",
         "_gap_cause",
+        "_last_prompts_s",
         "_longest_gap_s",
         "_mark",
         "_phase",
         "_phase_since_s",
+        "_preempted",
         "_spent_s",
-        "_was_preempted",
+        "_steps",
         "arrival_index",
         "first_time_output",
         "first_time_prompt",
@@ -75,6 +80,7 @@ class Sequence:
         "max_len",
         "num_computed",
         "num_preemptions",
+        "num_prefill_steps",
         "num_steps",
         "prefix_hit_tokens",
         "prompt_len",
@@ -90,7 +96,9 @@ class Sequence:
         max_tokens: int,
         arrival_index: int,
         eos_token_ids: tuple[int, ...] = (),
+        steps: StepSums | None = None,
     ) -> None:
+        """`steps` are the run's; without them there are no steps to blame."""
         self.request = request
         own = request.stop_token_ids
         self.stop_ids = frozenset(own if request.ignore_eos else own + eos_token_ids)
@@ -103,6 +111,7 @@ class Sequence:
         self.high_water = 0
         self.num_preemptions = 0
         self.num_steps = 0
+        self.num_prefill_steps = 0
         self.last_scheduled_step = -1
         self.prefix_hit_tokens: int | None = None
         self.later_hit_tokens = 0
@@ -113,7 +122,11 @@ class Sequence:
         self._phase = Phase.QUEUE
         self._phase_since_s = request.scheduled_s
         self._spent_s = [0.0, 0.0, 0.0, 0.0]
-        self._was_preempted = False
+        self._away_from_s: list[float] = []
+        self._away_until_s: list[float] = []
+        self._steps = StepSums() if steps is None else steps
+        self._last_prompts_s = 0.0  # of the run's sums, at its last token
+        self._preempted: Instant | None = None  # first since its last token
         self._longest_gap_s = 0.0
         self._gap_cause: StallCause | None = None
 
@@ -138,7 +151,9 @@ class Sequence:
         """Back to waiting: its progress is lost, unless it went to the host."""
         self.num_preemptions += 1
         self._mark = self.high_water
-        self._was_preempted = True
+        if self._preempted is None:
+            self._preempted = self._steps.now(now_s)
+        self._away_from_s.append(now_s)
         if not keeps_cache:
             self.num_computed = 0
         self._enter(Phase.PREEMPTED, now_s)
@@ -147,22 +162,34 @@ class Sequence:
         """It has work in this step, which starts at `now_s`."""
         self.num_steps += 1
         if self._phase is Phase.QUEUE or self._phase is Phase.PREEMPTED:
+            if self._phase is Phase.PREEMPTED:
+                self._away_until_s.append(now_s)
             self._enter(Phase.PREFILL if self.num_output == 0 else Phase.DECODE, now_s)
 
-    def append(self, token_ids: list[int], now_s: float, cause: StallCause) -> None:
-        """Tokens are delivered at `now_s`; `cause` is what the step that gave them was about."""
+    def append(self, token_ids: list[int], now_s: float) -> None:
+        """Tokens are delivered at `now_s`; call before `last_scheduled_step` moves on."""
         last_s = self.last_token_s
         if last_s is None:
             self._enter(Phase.DECODE, now_s)
+            self.num_prefill_steps = self.num_steps
         elif now_s - last_s > self._longest_gap_s:
             self._longest_gap_s = now_s - last_s
-            self._gap_cause = "preemption" if self._was_preempted else cause
-        self._was_preempted = False
+            self._gap_cause = self._cause(last_s, now_s)
+        self._preempted = None
+        self._last_prompts_s = self._steps.prompts_s
         self.last_token_s = now_s
         self.tokens += token_ids
 
+    def _cause(self, last_s: float, now_s: float) -> StallCause:
+        last = Instant(last_s, self._last_prompts_s)
+        if self._preempted is not None:
+            return self._steps.cause_with_preemption(last, self._preempted, now_s)
+        return self._steps.cause(last, self.last_scheduled_step, now_s)
+
     def stats(self, end_s: float) -> RequestStats:
         """Closes the phases at `end_s`."""
+        if self._phase is Phase.PREEMPTED:
+            self._away_until_s.append(end_s)
         self._enter(self._phase, end_s)
         queue_s, prefill_s, decode_s, preempted_s = self._spent_s
         return RequestStats(
@@ -177,6 +204,9 @@ class Sequence:
             first_time_output=self.first_time_output,
             prefix_hit_tokens=self.prefix_hit_tokens or 0,
             later_hit_tokens=self.later_hit_tokens,
+            num_prefill_steps=self.num_prefill_steps if self.num_output else self.num_steps,
+            preempted_from_s=tuple(self._away_from_s),
+            preempted_until_s=tuple(self._away_until_s),
         )
 
     def _enter(self, phase: Phase, now_s: float) -> None:

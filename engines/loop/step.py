@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engines.api import FinishReason, RequestId, StallCause
+from engines.api import FinishReason, RequestId
 from engines.loop.executors.api import Batch, Row, StepResult, SwapCopy
 from engines.loop.kv.api import KVCache
 from engines.loop.ledger import StepLedger
@@ -73,12 +73,17 @@ def positions_of(batch: Batch, result: StepResult) -> int:
 
 
 def apply_result(
-    batch: Batch, result: StepResult, roster: Roster, cache: KVCache, now_s: float
+    batch: Batch,
+    result: StepResult,
+    roster: Roster,
+    cache: KVCache,
+    start_s: float,
+    now_s: float,
 ) -> Delivery:
     """Moves every row's sequence on and sorts out what it has to deliver at `now_s`."""
     delivery = Delivery(StepLedger(padding=sum(row.num_tokens for row in batch.padding)))
     running = roster.running.by_id
-    cause = _what_the_step_was_about(batch)
+    roster.steps.add(batch.step, start_s, now_s, prompt_share(batch))
     for index, row in enumerate(batch.rows):
         sequence = running[row.request_id]
         n = len(row.tokens)
@@ -86,8 +91,7 @@ def apply_result(
         sequence.num_computed += n
         if row.sample:
             kept = _take_tokens(sequence, index, result, delivery)
-            skipped = sequence.last_scheduled_step < batch.step - 1
-            sequence.append(kept, now_s, "token_budget" if skipped else cause)
+            sequence.append(kept, now_s)
         if sequence.num_computed > sequence.high_water:
             sequence.high_water = sequence.num_computed
         sequence.last_scheduled_step = batch.step
@@ -97,9 +101,17 @@ def apply_result(
     return delivery
 
 
-def _what_the_step_was_about(batch: Batch) -> StallCause:
-    beside_prompts = any(len(row.tokens) > 1 or not row.sample for row in batch.rows)
-    return "prefill" if beside_prompts else "compute"
+def prompt_share(batch: Batch) -> float:
+    """The part of the step's positions that were prompts, or answers computed again; 0 to 1."""
+    prompts = positions = 0
+    for row in batch.rows:
+        n = len(row.tokens)
+        positions += n
+        if n > 1 or not row.sample:
+            prompts += n
+    if not prompts:
+        return 0.0
+    return prompts / (positions + sum(row.num_tokens for row in batch.padding))
 
 
 def _take_tokens(

@@ -115,7 +115,9 @@ def decode_step(values: Sequence[Any]) -> StepRow:
 
 
 def decode_stats(values: Sequence[Any]) -> RequestStats:
-    return RequestStats(*values)
+    """Lists become tuples, so that both forms of a record are equal."""
+    plain: list[Any] = [tuple(v) if isinstance(v, list) else v for v in values]
+    return RequestStats(*plain)
 
 
 def info_to_json(info: EngineInfo) -> dict[str, Any]:

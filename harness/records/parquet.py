@@ -73,7 +73,7 @@ def _cell(
 
 
 def _request(row: Mapping[str, Any]) -> RequestRecord:
-    stats = {name: row[name] for name in STATS_FIELDS if name in row}
+    stats = {name: _plain(row[name]) for name in STATS_FIELDS if name in row}
     if row["lag_s"] is None:  # an engine that pulls has no sending of its own
         stats["sent_s"] = None
     output_ids = row.get("output_ids")
@@ -94,6 +94,10 @@ def _request(row: Mapping[str, Any]) -> RequestRecord:
         output_ids=None if output_ids is None else tuple(output_ids),
         arrived=row.get("arrived", True),
     )
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _step(row: Mapping[str, Any]) -> StepRow:

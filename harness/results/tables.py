@@ -52,6 +52,9 @@ _REQUEST_COLUMNS: Final[tuple[_Column, ...]] = (
     ("first_time_output", pa.int64(), lambda r: r.stats.first_time_output),
     ("prefix_hit_tokens", pa.int64(), lambda r: r.stats.prefix_hit_tokens),
     ("later_hit_tokens", pa.int64(), lambda r: r.stats.later_hit_tokens),
+    ("num_prefill_steps", pa.int64(), lambda r: r.stats.num_prefill_steps),
+    ("preempted_from_s", pa.list_(pa.float64()), lambda r: r.stats.preempted_from_s),
+    ("preempted_until_s", pa.list_(pa.float64()), lambda r: r.stats.preempted_until_s),
     ("arrived", pa.bool_(), lambda r: r.arrived),
 )
 _OUTPUT_IDS: Final[_Column] = ("output_ids", pa.list_(pa.int32()), lambda r: r.output_ids)
@@ -83,6 +86,8 @@ _STEP_COLUMNS: Final[Mapping[str, pa.DataType]] = {
     "useful_rows": _INT,
     "tokens_held": _INT,
     "tokens_reserved": _INT,
+    "update_s": _FLOAT,
+    "positions": _INT,
 }
 
 

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[3]
 TESTS = [
     *("test_invariants.py", "test_loop.py", "test_verify.py", "test_kv.py", "test_contracts.py"),
     "kv",
+    "test_stalls.py",
 ]
 
 MUTATIONS = {
@@ -179,6 +180,21 @@ MUTATIONS = {
         "policies/window.py",
         "queued_behind_a_batch = oldest.request.scheduled_s < view.last_end_s",
         "queued_behind_a_batch = False",
+    ),
+    "prompts before a request's last token count for its stall": (
+        "sequence.py",
+        "self._last_prompts_s = self._steps.prompts_s",
+        "pass",
+    ),
+    "steps that left a request out are its own computing": (
+        "stalls.py",
+        "if worked_in < self._step - 1 else",
+        "if False else",
+    ),
+    "a stall is as old as its preemption": (
+        "stalls.py",
+        "left_out_s = preempted.prompts_s - last.prompts_s",
+        "left_out_s = 0.0",
     ),
     "a scheduled request is still counted as queued": (
         "loop.py",
