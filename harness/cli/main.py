@@ -16,6 +16,7 @@ import typer
 
 from engines.api import CbbenchError
 from engines.clock import WallClock
+from harness.cli.compare import compare
 from harness.cli.engines import engines
 from harness.cli.model import app as model_app
 from harness.cli.report import report
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(report)
+app.command()(compare)
 app.command()(engines)
 app.command()(workloads)
 app.add_typer(model_app, name="model")

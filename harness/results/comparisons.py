@@ -30,7 +30,9 @@ class Metric:
     value: _Value
 
 
-def _quantile(name: str, q: str) -> Metric:
+def quantile_metric(name: str, q: str) -> Metric:
+    """A latency's mean, quantile or maximum, which is better when it is lower."""
+
     def value(result: GroupResult) -> float | None:
         sample: Quantiles | None = getattr(result, name)
         found: float | None = None if sample is None else getattr(sample, q)
@@ -44,15 +46,15 @@ GROUP_METRICS: Final = (
     Metric("request_throughput_req_s", "higher", lambda r: r.request_throughput_req_s),
     Metric("goodput_req_s", "higher", lambda r: r.goodput_req_s),
     Metric("attainment", "higher", lambda r: r.attainment),
-    _quantile("ttft_s", "p50"),
-    _quantile("ttft_s", "p95"),
-    _quantile("tpot_s", "p50"),
-    _quantile("tpot_s", "p95"),
-    _quantile("itl_s", "p95"),
-    _quantile("e2e_s", "p50"),
-    _quantile("e2e_s", "p95"),
-    _quantile("max_stall_s", "p95"),
-    _quantile("max_stall_s", "max"),
+    quantile_metric("ttft_s", "p50"),
+    quantile_metric("ttft_s", "p95"),
+    quantile_metric("tpot_s", "p50"),
+    quantile_metric("tpot_s", "p95"),
+    quantile_metric("itl_s", "p95"),
+    quantile_metric("e2e_s", "p50"),
+    quantile_metric("e2e_s", "p95"),
+    quantile_metric("max_stall_s", "p95"),
+    quantile_metric("max_stall_s", "max"),
 )
 _BY_REQUEST: Final[Mapping[str, Callable[[RequestRecord], float | None]]] = {
     "ttft_s by request": ttft_s,
@@ -79,12 +81,12 @@ def choose_pairs(
         for a in labels
         for b in labels
         if a != b and (kind := _cause(engines[a], engines[b])) is not None
-        for also in (_also_different(engines[a], engines[b], cause=True),)
+        for also in (also_different(engines[a], engines[b], cause=True),)
     ]
     told = {(pair.baseline, pair.engine) for pair in causes}
     first = next((label for label in labels if label == baseline), next(iter(labels), ""))
     others = [
-        Pair("engines", first, label, _also_different(engines[first], engines[label], cause=False))
+        Pair("engines", first, label, also_different(engines[first], engines[label], cause=False))
         for label in labels
         if label != first and (first, label) not in told
     ]
@@ -244,7 +246,7 @@ def _cause(a: EngineSummary, b: EngineSummary) -> Kind | None:
     return None
 
 
-def _also_different(a: EngineSummary, b: EngineSummary, *, cause: bool) -> tuple[str, ...]:
+def also_different(a: EngineSummary, b: EngineSummary, *, cause: bool) -> tuple[str, ...]:
     """Facts that both have and that differ; without the cause itself, where the pair has one."""
     shared = a.settings.keys() & b.settings.keys() - ({"policy", "allocator"} if cause else set())
     facts = [(key, a.settings[key], b.settings[key]) for key in sorted(shared)]

@@ -87,13 +87,14 @@ class RunFile:
 
     def loads(self) -> list[str]:
         """Load names in the order they were run, as far as the settings tell."""
-        told = [str(load["name"]) for load in self.settings.get("loads") or ()]
+        described = _listed(self.settings.get("loads"))
+        told = [str(load["name"]) for load in described if isinstance(load, dict) if "name" in load]
         found = dict.fromkeys(result.load for result in self.results)
         return [name for name in told if name in found] + [n for n in found if n not in told]
 
     def labels(self) -> list[str]:
         """Engine labels in the order they were given, as far as the settings tell."""
-        told = [str(label) for label in self.settings.get("engine_order") or ()]
+        told = [str(label) for label in _listed(self.settings.get("engine_order"))]
         found = dict.fromkeys(result.engine for result in self.results)
         return [name for name in told if name in found] + [n for n in found if n not in told]
 
@@ -105,6 +106,11 @@ class RunFile:
     def measured(self, engine: str, load: str) -> list[CellResult]:
         """Those of its rounds that its numbers are taken from."""
         return finished_or_all(self.cells(engine, load))
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    """A setting that should be a list; settings are whatever a version, or a hand, wrote."""
+    return value if isinstance(value, list | tuple) else ()
 
 
 def finished_or_all(cells: Sequence[CellResult]) -> list[CellResult]:

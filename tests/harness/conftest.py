@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from engines.api import EngineInfo, Finish, Request, RequestStats, Status, StepEvents, StepRow
 from engines.clock import VirtualClock
 from harness.records import CellKey, CellRecord, CellRecorder, CellTrailer, read_cells
+from harness.results.file import close_run
 
 TRAILER = CellTrailer(end_s=0.0, warmup_requests=1)
 
@@ -133,3 +135,59 @@ class Player:
 @pytest.fixture
 def player(tmp_path: Path) -> Player:
     return Player(tmp_path)
+
+
+SETTINGS = {
+    "workload": {"name": "chat", "seed": 1, "hash": "abc123", "settings": {}, "clipped": {}},
+    "loads": [{"name": "all-at-once", "request_rate": math.inf, "max_concurrency": None}],
+    "model_info": {"name": "tiny", "device": "cpu", "dtype": "float32", "num_parameters": 10},
+    "goodput": None,
+}
+ENVIRONMENT = {"cpu": "Test CPU", "cores_usable": 2}
+MakeRun = Callable[..., Path]
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> MakeRun:
+    """Writes a whole run: of each engine the output tokens per second in each round.
+
+    `None` for a round in which every request failed. Four requests of ten tokens each, all at
+    once, evenly paced: a tenth of a cell's time is its TTFT.
+    """
+
+    def make(
+        name: str,
+        engines: Mapping[str, Sequence[float | None]],
+        *,
+        preemptions: Sequence[int | None] = (),
+        load: str = "all-at-once",
+        environment: Mapping[str, object] = ENVIRONMENT,
+        info: Mapping[str, object] | None = None,
+        **settings: object,
+    ) -> Path:
+        player = Player(tmp_path / name)
+        player.folder.mkdir()
+        for label, rates in engines.items():
+            for number, rate in enumerate(rates, 1):
+                stats = RequestStats(
+                    num_preemptions=preemptions[number - 1] if preemptions else None
+                )
+                requests = [player.request(f"r{i}", out=10) for i in range(4)]
+                events = _paced(player, requests, rate, stats)
+                told = player.info(label, info or {"rows": 4})
+                player.record(requests, events, engine=label, load=load, number=number, info=told)
+        order = {"engine_order": list(engines)}
+        close_run(player.folder, {**SETTINGS, **order, **settings}, environment)
+        return player.folder
+
+    return make
+
+
+def _paced(
+    player: Player, requests: Sequence[Request], rate: float | None, stats: RequestStats
+) -> list[StepEvents]:
+    if rate is None:
+        return [player.end(0.1, r.request_id, "failed", "connection refused") for r in requests]
+    step_s = len(requests) / rate
+    times = [step_s * (number + 1) for number in range(10)]
+    return [event for r in requests for event in player.answer(r.request_id, times, stats)]

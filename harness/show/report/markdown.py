@@ -64,11 +64,12 @@ def _finding(run: RunFile) -> list[str]:
     # Labels come from outside; escaping keeps "[/cb]" or "*" from being read as markup.
     lines = []
     for paragraph in finding(run):
-        lines += [_escaped(paragraph), ""]
+        lines += [escaped(paragraph), ""]
     return lines
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Outside text on one line, with nothing in it that Markdown would read as its own."""
     return "".join("\\" + c if c in "\\`*_[]<>|#" else c for c in plain(text))
 
 
@@ -82,7 +83,7 @@ def _load(run: RunFile, load: str) -> list[str]:
     lines += markdown_table(["engine", *comparison_titles(goodput=goodput)], rows)
     unfinished = unfinished_lines(run, load)
     if unfinished:
-        lines += ["", *(f"- {_escaped(line)}" for line in unfinished)]
+        lines += ["", *(f"- {escaped(line)}" for line in unfinished)]
     lines += _classes(run, load, labels, goodput=goodput)
     lines += _with_failures(run, load, labels)
     pairs = choose_pairs(run.labels(), run.engines, run.settings.get("baseline"))
@@ -236,7 +237,7 @@ def _verdict(run: RunFile) -> list[str]:
             for reason in cell.verdict.reasons if cell.verdict else ():
                 rounds_of[reason].append(str(cell.round))
         lines += [
-            f"    - round {', '.join(rounds)}: {_escaped(reason)}"
+            f"    - round {', '.join(rounds)}: {escaped(reason)}"
             for reason, rounds in rounds_of.items()
         ]
     return lines

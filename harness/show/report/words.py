@@ -28,6 +28,8 @@ METRIC_WORDS: Final = {
     "e2e_s.p95": "p95 E2E",
     "max_stall_s.p95": "p95 stall",
     "max_stall_s.max": "longest stall",
+    "total_throughput_tok_s": "prompt and output tokens per second",
+    "preemptions.total": "preemptions",
     "ttft_s by request": "TTFT, request by request",
     "e2e_s by request": "E2E, request by request",
 }
@@ -61,6 +63,8 @@ def metric_value(metric: str, value: float | None) -> str:
         return percent(value)
     if "throughput" in metric or metric.startswith("goodput"):
         return number(value)
+    if metric.startswith("preemptions"):
+        return f"{value:g}"
     return f"{milliseconds(value)} ms"
 
 

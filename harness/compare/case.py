@@ -1,0 +1,52 @@
+"""What a finished run says, in the form that runs are compared in. Values only.
+
+Whoever made the result file, cbbench or another tool, it becomes one `Source` of `Case`s with
+METRICS.md's names and units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Values = tuple[float | None, ...]
+Rate = float | Literal["inf"] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One engine at one load. `values[metric][i]` is that of `rounds[i]`, `None` where unknown.
+
+    `facts` are settings in force, for telling what else differs. `definitions` says of a metric
+    how it differs from cbbench's own; it is empty for cbbench's results. `unfinished` rounds are
+    not among `rounds` unless there are no others. `kept_up` is `None` where it cannot be told.
+    """
+
+    engine: str
+    load: str
+    request_rate: Rate
+    max_concurrency: int | None
+    rounds: tuple[int, ...]
+    values: Mapping[str, Values]
+    offered: int | None
+    ok: int | None
+    suspect: int = 0
+    unfinished: int = 0
+    kept_up: bool | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+    definitions: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One result. Without a `workload_hash` nobody can say that two had the same requests."""
+
+    name: str
+    tool: str
+    workload: str | None
+    workload_hash: str | None
+    cases: tuple[Case, ...]
+    facts: Mapping[str, str] = field(default_factory=dict)
+    goodput: str | None = None
