@@ -20,11 +20,6 @@ Direction = Literal["higher", "lower"]
 
 LEAST_ROUNDS: Final = 5
 CONFIDENCE: Final = 0.95
-# When rounds may end at a look, each look's interval is that much wider. With looks after 5, 8, 12
-# and 20 rounds, the chance that any of the four intervals misses is 4.98% (10 million paths of
-# normal log ratios), and less for any other end at or before the 20th round.
-LOOKS: Final = (5, 8, 12, 20)
-LOOK_CONFIDENCE: Final = 1 - 0.0164
 _POWER: Final = 0.8
 _ROUNDING: Final = 1e-9  # equal values may differ in their last bits
 _MOST_ROUNDS: Final = 1000

@@ -90,6 +90,13 @@ def run(
         str | None,
         typer.Option(metavar="TIME", help="Time for the whole run, as in 110s; default: 115s."),
     ] = None,
+    until_ci: Annotated[
+        str | None,
+        typer.Option(
+            metavar="P%",
+            help="Add rounds until the main ratio's interval reaches no further than P%.",
+        ),
+    ] = None,
     order: Annotated[
         str, typer.Option(metavar="random|fixed", help="Of the engines within a round.")
     ] = "random",
@@ -144,6 +151,7 @@ def run(
         num_warmups=num_warmups,
         repeats=repeats,
         budget=budget,
+        until_ci=until_ci,
         order=order,
         ignore_eos=ignore_eos,
         skip_chat_template=skip_chat_template,

@@ -6,17 +6,15 @@ other pair is just two engines, and no difference between them is credited to on
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Final
 
-from harness.metrics.latency import e2e_s, ttft_s
 from harness.metrics.results import CellResult, GroupResult, Quantiles
-from harness.records import CellRecord, RequestRecord
+from harness.records import CellRecord
+from harness.results.by_request import MEASURES, pair_requests
 from harness.results.values import Comparison, EngineSummary, Kind, unfinished_note
-from harness.statistics import Direction, PairedRatio, compare_rounds, pool_rounds
+from harness.statistics import CONFIDENCE, Direction, PairedRatio, compare_rounds, pool_rounds
 
 _Value = Callable[[GroupResult], float | None]
 
@@ -56,10 +54,6 @@ GROUP_METRICS: Final = (
     quantile_metric("max_stall_s", "p95"),
     quantile_metric("max_stall_s", "max"),
 )
-_BY_REQUEST: Final[Mapping[str, Callable[[RequestRecord], float | None]]] = {
-    "ttft_s by request": ttft_s,
-    "e2e_s by request": e2e_s,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +88,10 @@ def choose_pairs(
 
 
 def compare_cells(
-    cells: Sequence[CellRecord], results: Sequence[CellResult], pairs: Sequence[Pair]
+    cells: Sequence[CellRecord],
+    results: Sequence[CellResult],
+    pairs: Sequence[Pair],
+    confidence: float = CONFIDENCE,
 ) -> list[Comparison]:
     """Every pair at every load in every metric, then class by class, then by request.
 
@@ -113,9 +110,9 @@ def compare_cells(
             a_records = [records[pair.baseline, load, number] for number in rounds]
             b_records = [records[pair.engine, load, number] for number in rounds]
             own = [
-                *_compare_groups(pair, load, None, a, b),
-                *_compare_classes(pair, load, a, b),
-                *_compare_requests(pair, load, a_records, b_records),
+                *_compare_groups(pair, load, None, a, b, confidence),
+                *_compare_classes(pair, load, a, b, confidence),
+                *_compare_requests(pair, load, a_records, b_records, confidence),
             ]
             found.extend(replace(item, note=_joined(item.note, note)) for item in own)
     return found
@@ -146,15 +143,14 @@ def _joined(*notes: str) -> str:
 
 
 def _compare_classes(
-    pair: Pair, load: str, a: Sequence[CellResult], b: Sequence[CellResult]
+    pair: Pair, load: str, a: Sequence[CellResult], b: Sequence[CellResult], confidence: float
 ) -> Iterator[Comparison]:
     names = [name for name in a[0].classes if all(name in r.classes for r in (*a, *b))]
     if len(names) < 2:
         return
     for name in names:
-        yield from _compare_groups(
-            pair, load, name, [r.classes[name] for r in a], [r.classes[name] for r in b]
-        )
+        own_a, own_b = [r.classes[name] for r in a], [r.classes[name] for r in b]
+        yield from _compare_groups(pair, load, name, own_a, own_b, confidence)
 
 
 def _compare_groups(
@@ -163,73 +159,66 @@ def _compare_groups(
     request_class: str | None,
     a: Sequence[GroupResult],
     b: Sequence[GroupResult],
+    confidence: float,
 ) -> Iterator[Comparison]:
     for metric in GROUP_METRICS:
         values_a = [metric.value(result) for result in a]
         values_b = [metric.value(result) for result in b]
         if any(value is not None for value in (*values_a, *values_b)):
-            paired = compare_rounds(values_a, values_b, metric.direction)
-            middle_a, middle_b = pool_rounds(values_a).median, pool_rounds(values_b).median
-            yield _comparison(
-                pair, load, request_class, metric.name, metric.direction, middle_a, middle_b, paired
+            paired = compare_rounds(values_a, values_b, metric.direction, confidence)
+            found = _comparison(pair, load, metric.name, metric.direction, paired, confidence)
+            yield replace(
+                found,
+                request_class=request_class,
+                baseline_value=pool_rounds(values_a).median,
+                engine_value=pool_rounds(values_b).median,
             )
 
 
 def _compare_requests(
-    pair: Pair, load: str, a: Sequence[CellRecord], b: Sequence[CellRecord]
+    pair: Pair,
+    load: str,
+    a: Sequence[CellRecord],
+    b: Sequence[CellRecord],
+    confidence: float,
 ) -> Iterator[Comparison]:
-    """The median over requests of each one's own ratio, on those that were ok in both."""
-    for name, measure in _BY_REQUEST.items():
-        per_round = [_request_ratios(x, y, measure) for x, y in zip(a, b, strict=True)]
-        number = sum(len(ratios) for ratios in per_round)
-        if number:
-            medians = [median(ratios) if ratios else None for ratios in per_round]
-            paired = compare_rounds([1.0] * len(medians), medians, "lower")
-            note = f"on {number} requests that were ok in both"
-            yield _comparison(pair, load, None, name, "lower", None, None, paired, extra_note=note)
-
-
-def _request_ratios(
-    a: CellRecord, b: CellRecord, measure: Callable[[RequestRecord], float | None]
-) -> list[float]:
-    ok_in_a = {r.request_id: measure(r) for r in a.requests if r.status == "ok"}
-    ratios = []
-    for request in b.requests:
-        before, after = ok_in_a.get(request.request_id), measure(request)
-        if request.status == "ok" and before and after and math.isfinite(after / before):
-            ratios.append(after / before)
-    return ratios
+    for name, measure in MEASURES.items():
+        requests = pair_requests(a, b, measure)
+        if requests.number:
+            ones = [1.0] * len(requests.medians)
+            paired = compare_rounds(ones, requests.medians, "lower", confidence)
+            found = _comparison(pair, load, name, "lower", paired, confidence)
+            yield replace(found, note=_joined(paired.note, requests.note))
 
 
 def _comparison(
     pair: Pair,
     load: str,
-    request_class: str | None,
     metric: str,
     direction: Direction,
-    baseline_value: float | None,
-    engine_value: float | None,
     paired: PairedRatio,
-    extra_note: str = "",
+    confidence: float,
 ) -> Comparison:
+    """Of all requests together, without the two values."""
     return Comparison(
         kind=pair.kind,
         load=load,
-        request_class=request_class,
+        request_class=None,
         metric=metric,
         direction=direction,
         baseline=pair.baseline,
         engine=pair.engine,
-        baseline_value=baseline_value,
-        engine_value=engine_value,
+        baseline_value=None,
+        engine_value=None,
         rounds=paired.rounds,
         ratio=paired.ratio,
         low=paired.low,
         high=paired.high,
         answer=paired.answer,
         detectable=paired.detectable,
-        note=_joined(paired.note, extra_note),
+        note=paired.note,
         also_different=pair.also_different,
+        confidence=confidence,
     )
 
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from engines.api import CbbenchError, EngineInfo, JsonValue
+from harness.looks import LOOK_CONFIDENCE
 from harness.metrics import CellResult, parse_goodput, summarise_cell
 from harness.metrics.classes import request_classes
 from harness.metrics.quantiles import summarise
@@ -44,12 +45,20 @@ from harness.results.values import (
     run_to_json,
 )
 from harness.show.report import report_text
+from harness.statistics import CONFIDENCE
 from harness.verdict import Evidence, judge_cell
 
 SETTINGS_FILE: Final = "settings.json"
 REPORT_FILE: Final = "report.md"
 
-__all__ = ["RunFile", "close_run", "open_run", "read_run", "render_report"]
+__all__ = [
+    "RunFile",
+    "close_run",
+    "open_run",
+    "read_run",
+    "render_report",
+    "summarise_so_far",
+]
 
 
 def open_run(
@@ -98,6 +107,11 @@ def read_run(folder: Path) -> RunFile:
     return run_from_json(text, path)
 
 
+def summarise_so_far(folder: Path, settings: Mapping[str, JsonValue]) -> RunFile:
+    """What the raw files say up to now, for a run that goes on; writes nothing."""
+    return _summarise(folder, read_raw_cells(folder), settings, {})
+
+
 def render_report(folder: Path) -> str:
     """The text of report.md; writes nothing."""
     return report_text(read_run(folder))
@@ -128,7 +142,8 @@ def _summarise(
         workload=_workload(cells),
     )
     pairs = choose_pairs(run.labels(), engines, chosen.get("baseline"))
-    return replace(run, comparisons=tuple(compare_cells(cells, results, pairs)))
+    confidence = CONFIDENCE if chosen.get("until_ci") is None else LOOK_CONFIDENCE
+    return replace(run, comparisons=tuple(compare_cells(cells, results, pairs, confidence)))
 
 
 def _results(cells: Sequence[CellRecord], settings: Mapping[str, Any]) -> tuple[CellResult, ...]:

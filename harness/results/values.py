@@ -14,7 +14,7 @@ from engines.api import CbbenchError
 from harness.metrics.results import CellResult, Quantiles
 from harness.records.encoding import strict_json
 from harness.results.digest import DIGEST, digest_of
-from harness.statistics import Answer, Direction
+from harness.statistics import CONFIDENCE, Answer, Direction
 
 SCHEMA_VERSION: Final = 1
 Kind = Literal["engines", "scheduler", "runtime", "memory"]
@@ -26,7 +26,8 @@ class Comparison:
 
     `kind` says what the two differ in: `scheduler`, `runtime` or `memory` where they differ in
     nothing else but `also_different`, else just two `engines`. The two values are medians over
-    the rounds. For the rest see `harness.statistics.PairedRatio`.
+    the rounds. `confidence` is the interval's own: 0.95, or more where rounds ended at a look
+    (see `harness.looks`). For the rest see `harness.statistics.PairedRatio`.
     """
 
     kind: Kind
@@ -46,6 +47,7 @@ class Comparison:
     detectable: float | None
     note: str
     also_different: tuple[str, ...] = ()
+    confidence: float = CONFIDENCE
 
 
 @dataclass(frozen=True, slots=True)

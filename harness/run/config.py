@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from engines.api import CbbenchError
 from engines.registry import BuildContext, EngineEntry, EngineSpec, parse_engines
 from engines.settings import byte_size, natural, one_of, positive_int
+from harness.looks import LOOKS
 from harness.places import without_folders
 
 DEFAULT_BUDGET_S: Final = 115.0
@@ -50,6 +51,7 @@ class RunOptions:
     num_warmups: str = "2"
     repeats: str | None = None
     budget: str | None = None
+    until_ci: str | None = None
     order: str = "random"
     ignore_eos: bool = True
     skip_chat_template: bool = False
@@ -61,7 +63,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """What a run does. `budget_s` of `None`: only `repeats` decides the number of rounds."""
+    """What a run does. `budget_s` of `None`: it does not decide the number of rounds."""
 
     engines: tuple[EngineSpec, ...]
     context: BuildContext
@@ -80,6 +82,7 @@ class RunConfig:
     num_warmups: int
     repeats: int | None
     budget_s: float | None
+    until_ci: float | None
     shuffled: bool
     ignore_eos: bool
     skip_chat_template: bool
@@ -93,10 +96,14 @@ def read_options(options: RunOptions, installed: Mapping[str, EngineEntry]) -> R
     """Raises `CbbenchError` naming the option, what was given and what is expected."""
     repeats = _optional(options.repeats, "--repeats", positive_int)
     budget_s = _optional(options.budget, "--budget", seconds)
-    if budget_s is None and repeats is None:
+    until_ci = _optional(options.until_ci, "--until-ci", percentage)
+    if budget_s is None and repeats is None and until_ci is None:
         budget_s = DEFAULT_BUDGET_S
+    engines = _engines(options.engines, installed)
+    if until_ci is not None:
+        _check_looks(repeats, len(engines))
     return RunConfig(
-        engines=_engines(options.engines, installed),
+        engines=engines,
         context=_context(options),
         workload=options.workload,
         num_prompts=_optional(options.num_prompts, "--num-prompts", positive_int),
@@ -113,6 +120,7 @@ def read_options(options: RunOptions, installed: Mapping[str, EngineEntry]) -> R
         num_warmups=_read(options.num_warmups, "--num-warmups", natural),
         repeats=repeats,
         budget_s=budget_s,
+        until_ci=until_ci,
         shuffled=_read(options.order, "--order", one_of("random", "fixed")) == "random",
         ignore_eos=options.ignore_eos,
         skip_chat_template=options.skip_chat_template,
@@ -134,6 +142,18 @@ def _engines(text: str, installed: Mapping[str, EngineEntry]) -> tuple[EngineSpe
                 f"give them as in 'a={one.text},b={other.text}'"
             )
     return tuple(plain)
+
+
+def _check_looks(repeats: int | None, engines: int) -> None:
+    """`--until-ci` needs a ratio, and ends at a look or at the most rounds that looks allow."""
+    if engines < 2:
+        raise CbbenchError("--until-ci is about a ratio of two engines; expected two or more")
+    if repeats is not None and not LOOKS[0] <= repeats <= LOOKS[-1]:
+        looks = ", ".join(map(str, LOOKS))
+        raise CbbenchError(
+            f"--repeats is {repeats} beside --until-ci, which looks after {looks} rounds; "
+            f"expected {LOOKS[0]} to {LOOKS[-1]} as the most, or leave it out"
+        )
 
 
 def _context(options: RunOptions) -> BuildContext:
@@ -169,8 +189,19 @@ def fraction(text: str) -> float:
     return value
 
 
+def percentage(text: str) -> float:
+    """`5%` as 0.05; the sign is asked for, so that nobody writes 0.05 and means 5%."""
+    expected = "a percentage above 0% and below 100%, such as 5%"
+    if not text.endswith("%"):
+        raise ValueError(expected)
+    value = _finite(text[:-1], expected) / 100
+    if value >= 1:
+        raise ValueError(expected)
+    return value
+
+
 def seconds(text: str) -> float:
-    """A time such as `110s`, `2m` or a plain number of seconds."""
+    """A time such as `110s`, `2m`, `1h` or a plain number of seconds."""
     digits = text.rstrip("abcdefghijklmnopqrstuvwxyz")
     expected = "a time such as 110s or 2m"
     unit = _SECONDS.get(text[len(digits) :].strip())

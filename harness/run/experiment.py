@@ -18,7 +18,8 @@ from harness.metrics import Goodput, summarise_cell
 from harness.records import CellKey
 from harness.records.reader import read_raw_cell
 from harness.records.schema import RAW_FOLDER
-from harness.results.file import open_run
+from harness.results.file import open_run, summarise_so_far
+from harness.results.saturation import main_comparisons, widest_reach
 from harness.run import settings as run_settings
 from harness.run.config import RunConfig
 from harness.run.fleet import EngineFailure, Fleet
@@ -107,12 +108,16 @@ class Experiment:
         self._workload = replace(workload, requests=requests)
 
     def _run_rounds(self) -> None:
-        plan = RoundPlan(self._config.repeats, self._config.budget_s)
+        plan = RoundPlan(self._config.repeats, self._config.budget_s, self._config.until_ci)
         durations_s: list[float] = []
         while self._standing():
-            decision = decide(plan, durations_s, self._clock.now())
+            reach = self._look(len(durations_s)) if len(durations_s) in plan.looks else math.inf
+            decision = decide(plan, durations_s, self._clock.now(), reach)
             self._rounds, self._reason = len(durations_s), decision.reason
             if not decision.goes_on:
+                return
+            if self._interrupts.received:
+                self._reason = f"interrupted after round {len(durations_s)}"
                 return
             started_s = self._clock.now()
             longest_s = max(durations_s, default=None)
@@ -123,6 +128,16 @@ class Experiment:
                 return
             durations_s.append(self._clock.now() - started_s)
         self._rounds, self._reason = len(durations_s), "no engine was left"
+
+    def _look(self, rounds: int) -> float:
+        """How far the widest interval of the main ratios reaches, of the engines that stand."""
+        run = summarise_so_far(self._folder.path, self._settings())
+        reach = widest_reach(main_comparisons(run, self._standing()))
+        told = "there is no interval" if reach == math.inf else f"intervals reach {reach:.1%}"
+        self._board.note(
+            f"look after {rounds} rounds: {told}, asked for {self._config.until_ci:.1%}"
+        )
+        return reach
 
     def _run_round(self, number: int) -> None:
         for index, wanted in enumerate(self._wanted_loads()):

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from harness.looks import LOOKS
+
 MOST_ROUNDS: Final = 5
 
 
@@ -20,18 +22,27 @@ class RoundPlan:
     """How many rounds are wanted: `repeats` of them, or what fits into `budget_s`.
 
     The budget counts from the start of the program; `closing_s` of it are kept for the files.
-    With both given, `repeats` is the most and the budget may stop earlier.
+    With both given, `repeats` is the most and the budget may stop earlier. `until_ci` of 0.05 ends
+    the run at a look at which the main ratios' intervals reach no further than 5%.
     """
 
     repeats: int | None = None
     budget_s: float | None = None
+    until_ci: float | None = None
     most: int = MOST_ROUNDS
     closing_s: float = 4.0
 
     @property
     def limit(self) -> int:
         """The most rounds that can come."""
-        return self.most if self.repeats is None else self.repeats
+        if self.repeats is not None:
+            return self.repeats
+        return self.most if self.until_ci is None else LOOKS[-1]
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """After how many rounds the intervals are looked at; none after the last that can come."""
+        return () if self.until_ci is None else tuple(n for n in LOOKS if n < self.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +54,30 @@ class RoundDecision:
     reason: str
 
 
-def decide(plan: RoundPlan, durations_s: Sequence[float], elapsed_s: float) -> RoundDecision:
-    """After the rounds that took `durations_s`, `elapsed_s` from the start of the program."""
+def decide(
+    plan: RoundPlan, durations_s: Sequence[float], elapsed_s: float, reach: float = math.inf
+) -> RoundDecision:
+    """After the rounds that took `durations_s`, `elapsed_s` from the start of the program.
+
+    `reach` is that of the widest main interval, known at looks alone.
+    """
     done = len(durations_s)
+    known = plan.limit if plan.budget_s is None and plan.until_ci is None else None
     if done == 0:
-        return RoundDecision(True, plan.limit if plan.budget_s is None else None, "the first round")
+        return RoundDecision(True, known, "the first round")
+    if plan.until_ci is not None and done in plan.looks and reach <= plan.until_ci:
+        return RoundDecision(False, done, _narrow_reason(plan.until_ci, reach, done))
     if done >= plan.limit:
         return RoundDecision(False, done, _limit_reason(plan))
     if plan.budget_s is None:
-        return RoundDecision(True, plan.limit, _limit_reason(plan))
+        return RoundDecision(True, known, _limit_reason(plan))
     longest_s = max(durations_s)
     left_s = plan.budget_s - elapsed_s - plan.closing_s
     fit = math.floor(left_s / longest_s) if longest_s > 0 else plan.limit
     expected = min(plan.limit, done + max(fit, 0))
     if expected > done:
-        return RoundDecision(True, expected, _limit_reason(plan))
+        likely = expected if plan.until_ci is None else None
+        return RoundDecision(True, likely, _limit_reason(plan))
     return RoundDecision(
         False,
         done,
@@ -82,4 +102,13 @@ def engine_order(
 def _limit_reason(plan: RoundPlan) -> str:
     if plan.repeats is not None:
         return f"asked for with --repeats {plan.repeats}"
+    if plan.until_ci is not None:
+        return f"{plan.limit} rounds are the most with --until-ci"
     return f"{plan.limit} rounds give intervals, and they fit the budget"
+
+
+def _narrow_reason(until_ci: float, reach: float, done: int) -> str:
+    return (
+        f"after {done} rounds the main ratios' intervals reach {reach:.1%} or less, "
+        f"asked for with --until-ci {until_ci * 100:g}%"
+    )

@@ -32,6 +32,7 @@ def describe_request(config: RunConfig) -> dict[str, JsonValue]:
         "num_warmups": config.num_warmups,
         "repeats": config.repeats,
         "budget_s": config.budget_s,
+        "until_ci": config.until_ci,
         "order": "random" if config.shuffled else "fixed",
         "ignore_eos": config.ignore_eos,
         "skip_chat_template": config.skip_chat_template,

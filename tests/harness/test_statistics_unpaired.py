@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from harness.looks import LOOK_CONFIDENCE
 from harness.statistics import (
-    LOOK_CONFIDENCE,
     compare_rounds,
     compare_unpaired,
     power_of,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from harness.results.saturation import saturated
 from harness.results.values import RunFile
 from harness.show.report.columns import (
     THIN_LEGEND,
@@ -20,7 +21,6 @@ from harness.show.report.finding import (
     OFFERED_RATE_METRICS,
     finding,
     ratio_text,
-    saturated,
 )
 from harness.show.report.words import METRIC_WORDS, THIN, plain
 
@@ -73,7 +73,14 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
 
 def _ratios(run: RunFile, load: str) -> list[str]:
     """Below saturation throughput is left out: there it only repeats the offered rate."""
-    shown = ("output_throughput_tok_s", "ttft_s.p95", "tpot_s.p95", "e2e_s.p95")
+    shown = (
+        "output_throughput_tok_s",
+        "ttft_s.p95",
+        "tpot_s.p95",
+        "e2e_s.p95",
+        "ttft_s by request",
+        "e2e_s by request",
+    )
     return [
         f"{_GAP}{plain(item.engine)} / {plain(item.baseline)}, {METRIC_WORDS[item.metric]}: "
         f"{ratio_text(item)}{', ' + item.answer if item.answer else ''}"

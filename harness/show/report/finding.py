@@ -7,11 +7,11 @@ credited only with the comparison in which nothing but the scheduler differs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from statistics import median
 from typing import Final
 
 from harness.results.comparisons import Pair, choose_pairs
-from harness.results.values import Comparison, RunFile, finished_or_all
+from harness.results.saturation import kept_up, saturated
+from harness.results.values import Comparison, RunFile
 from harness.show.report.split import split_text, whole_pairs
 from harness.show.report.words import METRIC_WORDS, metric_value, number, plain
 
@@ -35,43 +35,6 @@ def finding(run: RunFile) -> list[str]:
     if not pairs:
         paragraphs.append("Only one engine was run, so there is nothing to compare it with.")
     return [*paragraphs, *filter(None, (_credit(run, pairs), _trust(run)))]
-
-
-def saturated(run: RunFile, load: str, engines: Iterable[str]) -> bool:
-    """Whether a load asks more than at least one of the engines can do."""
-    return any(
-        kept_up(run, load, engine) is False
-        or any(cell.load_kind != "open" for cell in run.cells(engine, load))
-        for engine in engines
-    )
-
-
-def kept_up(run: RunFile, load: str, engine: str) -> bool | None:
-    """Whether an engine kept up with the arrivals of an open-loop load; `None`: cannot be told.
-
-    Where it was also given everything at once, its request rate there is what it can do. Else each
-    cell says whether its work ended soon after its arrivals.
-    """
-    offered_req_s = _offered_req_s(run, load)
-    at_once = [c for c in run.results if (c.engine, c.load_kind) == (engine, "at_once")]
-    rates = [cell.request_throughput_req_s for cell in finished_or_all(at_once)]
-    most_req_s = [rate for rate in rates if rate]
-    if offered_req_s is not None and most_req_s:
-        return offered_req_s <= median(most_req_s)
-    answers = [cell.kept_up for cell in run.measured(engine, load)]
-    if False in answers:
-        return False
-    return None if None in answers else True
-
-
-def _offered_req_s(run: RunFile, load: str) -> float | None:
-    """The load's finite rate, as the settings have it."""
-    loads = run.settings.get("loads")
-    for described in loads if isinstance(loads, list) else []:
-        if isinstance(described, dict) and described.get("name") == load:
-            rate = described.get("request_rate")
-            return float(rate) if isinstance(rate, int | float) else None
-    return None
 
 
 def ratio_text(comparison: Comparison) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 from harness.metrics.results import CellResult, FailureQuantiles
 from harness.results.comparisons import choose_pairs
+from harness.results.saturation import saturated
 from harness.results.values import Comparison, RunFile
 from harness.show.report.columns import (
     LEDGER_PARTS,
@@ -19,7 +20,7 @@ from harness.show.report.columns import (
     ledger_row,
     unfinished_lines,
 )
-from harness.show.report.finding import finding, saturated
+from harness.show.report.finding import finding
 from harness.show.report.setup import engine_lines, environment_lines, workload_lines
 from harness.show.report.words import (
     METRIC_WORDS,
@@ -243,6 +244,16 @@ def _verdict(run: RunFile) -> list[str]:
     return lines
 
 
+def _widened(run: RunFile) -> list[str]:
+    """Said where rounds were added until intervals were narrow."""
+    if run.settings.get("until_ci") is None:
+        return []
+    return [
+        "- Rounds were added until intervals were narrow (--until-ci), so each interval is "
+        "widened: all looks together miss in 5% of runs."
+    ]
+
+
 def _notes(run: RunFile) -> list[str]:
     return [
         "## How to read this",
@@ -253,7 +264,9 @@ def _notes(run: RunFile) -> list[str]:
         "- Throughput counts requests that ended ok, from the first scheduled arrival to the last "
         "token. Padding, recomputed and discarded tokens are never throughput.",
         "- With several rounds a cell shows the median of the rounds and their range. Ratios are "
-        "paired by round; an interval needs five rounds.",
+        "paired by round; an interval needs five rounds. Request by request: a round's median over "
+        "requests of each one's own ratio, on those that were ok in both.",
+        *_widened(run),
         f"- {THIN_LEGEND.replace('*', chr(92) + '*')}",
         f"- {MISSING}: undefined, or not known to this engine; never 0.",
     ]

@@ -31,6 +31,7 @@ METRIC_WORDS: Final = {
     "total_throughput_tok_s": "prompt and output tokens per second",
     "preemptions.total": "preemptions",
     "ttft_s by request": "TTFT, request by request",
+    "tpot_s by request": "TPOT, request by request",
     "e2e_s by request": "E2E, request by request",
 }
 

@@ -74,6 +74,26 @@ def test_interrupt_ends_in_order_and_keeps_what_was_measured(
     assert call("report", "o").returncode == 0
 
 
+def test_an_interrupt_while_rounds_are_added_keeps_the_rounds_that_ended(
+    start: Start, call: Call, tmp_path: Path
+) -> None:
+    short = [*LONG, "--output-len", "5", "--until-ci", "0.0001%"]
+    process = start("run", "--engines", "a=fake[step_ms=30],b=fake[step_ms=30]", *short)
+    wait_until(lambda: len(list((tmp_path / "o" / "raw").glob("b.*.jsonl"))) >= 6)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "look after 5 rounds" in err
+    run = json.loads((tmp_path / "o" / "run.json").read_text())
+    assert run["settings"]["rounds"] >= 5
+    assert run["settings"]["rounds_reason"].startswith("interrupted ")
+    (pair,) = (c for c in run["comparisons"] if c["metric"] == "output_throughput_tok_s")
+    assert pair["rounds"] >= 5
+    assert pair["low"] is not None
+    assert "interrupted: what was measured until then is in o" in out
+
+
 def test_ctrl_c_of_a_terminal_reaches_the_workers_too_and_changes_nothing(
     start: Start, tmp_path: Path
 ) -> None:

@@ -243,3 +243,36 @@ def test_warm_up_is_whole_before_the_first_cell_and_short_later(
     steps = [line for line in log.splitlines() if line.startswith("run of")]
     assert steps == [f"run of {n} steps" for n in (12, 12, 8, 12)]
     assert [r["counts"]["ok"] for r in run_file(tmp_path / "o")["results"]] == [6, 6]
+
+
+STEADY = "a=fake[step_ms=20],b=fake[step_ms=20]"
+BRIEF = [
+    *("--workload", "uniform", "--num-prompts", "4", "--input-len", "4", "--output-len", "3"),
+    *("--num-warmups", "1", "--request-rate", "inf", "--out", "o"),
+]
+
+
+def test_rounds_end_at_the_look_at_which_the_interval_is_narrow(call: Call, tmp_path: Path) -> None:
+    done = call("run", "--engines", STEADY, *BRIEF, "--until-ci", "90%")
+    assert done.returncode == 0, done.stderr
+    settings = run_file(tmp_path / "o")["settings"]
+    assert (settings["until_ci"], settings["rounds"]) == (0.9, 5)
+    assert "asked for with --until-ci 90%" in settings["rounds_reason"]
+    assert "look after 5 rounds: intervals reach" in done.stderr
+    assert all(c["confidence"] > 0.98 for c in run_file(tmp_path / "o")["comparisons"])
+
+
+def test_rounds_go_on_to_the_most_where_the_interval_stays_wide(call: Call, tmp_path: Path) -> None:
+    done = call("run", "--engines", STEADY, *BRIEF, "--until-ci", "0.0001%", "--repeats", "6")
+    assert done.returncode == 0, done.stderr
+    settings = run_file(tmp_path / "o")["settings"]
+    assert (settings["rounds"], settings["rounds_reason"]) == (6, "asked for with --repeats 6")
+    assert done.stderr.count("look after") == 1
+
+
+def test_a_budget_ends_rounds_between_looks(call: Call, tmp_path: Path) -> None:
+    done = call("run", "--engines", STEADY, *BRIEF, "--until-ci", "0.0001%", "--budget", "1s")
+    assert done.returncode == 0, done.stderr
+    settings = run_file(tmp_path / "o")["settings"]
+    assert settings["rounds"] == 1
+    assert "would pass the budget of 1 s" in settings["rounds_reason"]

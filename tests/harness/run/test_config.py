@@ -71,6 +71,13 @@ def test_rates_and_times_take_positive_numbers(option: str, value: str) -> None:
         ("order", "alphabetical"),
         ("budget", "5 parsecs"),
         ("trace_scale", "inf"),
+        ("until_ci", "0.05"),
+        ("until_ci", "5"),
+        ("until_ci", "0%"),
+        ("until_ci", "-5%"),
+        ("until_ci", "100%"),
+        ("until_ci", "nan%"),
+        ("until_ci", "%"),
     ],
 )
 def test_other_nonsense_is_refused(option: str, value: str) -> None:
@@ -83,7 +90,10 @@ def test_infinite_rate_is_said_in_letters() -> None:
     assert read(burstiness="inf").burstiness == math.inf
 
 
-@pytest.mark.parametrize(("text", "expected"), [("110s", 110.0), ("2m", 120.0), ("90", 90.0)])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("110s", 110.0), ("10m", 600.0), ("2min", 120.0), ("1h", 3600.0), ("90", 90.0)],
+)
 def test_budget_takes_units(text: str, expected: float) -> None:
     assert read(budget=text).budget_s == expected
 
@@ -91,6 +101,24 @@ def test_budget_takes_units(text: str, expected: float) -> None:
 def test_repeats_alone_lift_the_default_budget() -> None:
     assert read(repeats="3").budget_s is None
     assert read(repeats="3", budget="60s").budget_s == 60.0
+
+
+def test_until_ci_is_a_percentage_and_lifts_the_default_budget() -> None:
+    config = read(until_ci="2.5%")
+    assert (config.until_ci, config.budget_s, config.repeats) == (0.025, None, None)
+    assert read(until_ci="5%", budget="10m", repeats="8").budget_s == 600.0
+    assert read().until_ci is None
+
+
+@pytest.mark.parametrize("repeats", ["1", "4", "21"])
+def test_until_ci_needs_as_many_rounds_as_its_looks_allow(repeats: str) -> None:
+    with pytest.raises(CbbenchError, match="looks after 5, 8, 12, 20 rounds; expected 5 to 20"):
+        read(until_ci="5%", repeats=repeats)
+
+
+def test_until_ci_needs_two_engines() -> None:
+    with pytest.raises(CbbenchError, match="expected two or more"):
+        read(engines="one", until_ci="5%")
 
 
 def test_unknown_engine_is_told_with_those_installed() -> None:

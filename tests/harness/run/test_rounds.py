@@ -69,3 +69,40 @@ def test_repeats_and_a_budget_stop_at_whichever_comes_first() -> None:
     plan = RoundPlan(repeats=3, budget_s=50.0, closing_s=0.0)
     assert not decide(plan, [1.0] * 3, elapsed_s=3.0).goes_on
     assert not decide(plan, [30.0], elapsed_s=30.0).goes_on
+
+
+def test_looks_come_after_five_eight_and_twelve_rounds_and_twenty_are_the_most() -> None:
+    plan = RoundPlan(until_ci=0.05)
+    assert (plan.looks, plan.limit) == ((5, 8, 12), 20)
+    assert decide(plan, [], 0.0).expected is None
+    assert decide(plan, [1.0] * 19, 19.0).goes_on
+    end = decide(plan, [1.0] * 20, 20.0, 0.2)
+    assert (end.goes_on, end.reason) == (False, "20 rounds are the most with --until-ci")
+
+
+def test_a_narrow_interval_ends_the_run_at_a_look_alone() -> None:
+    plan = RoundPlan(until_ci=0.05)
+    for done in range(1, 20):
+        decision = decide(plan, [1.0] * done, float(done), reach=0.05)
+        assert decision.goes_on == (done not in (5, 8, 12))
+    assert "after 20 rounds" not in decision.reason
+    narrow = decide(plan, [1.0] * 8, 8.0, reach=0.0312)
+    assert narrow.reason == (
+        "after 8 rounds the main ratios' intervals reach 3.1% or less, asked for with --until-ci 5%"
+    )
+    assert decide(plan, [1.0] * 8, 8.0, reach=0.0501).goes_on
+    assert decide(plan, [1.0] * 8, 8.0).goes_on
+
+
+def test_without_until_ci_nobody_looks() -> None:
+    assert RoundPlan(repeats=20).looks == ()
+    assert decide(RoundPlan(repeats=20), [1.0] * 8, 8.0, reach=0.0).goes_on
+
+
+def test_repeats_and_a_budget_end_a_run_that_looks() -> None:
+    assert RoundPlan(repeats=8, until_ci=0.05).looks == (5,)
+    assert not decide(RoundPlan(repeats=8, until_ci=0.05), [1.0] * 8, 8.0, reach=0.2).goes_on
+    within = RoundPlan(budget_s=60.0, until_ci=0.05, closing_s=0.0)
+    going = decide(within, [10.0] * 5, 50.0, reach=0.2)
+    assert (going.goes_on, going.expected) == (True, None)
+    assert "budget of 60 s" in decide(within, [10.0] * 6, 60.0).reason
