@@ -13,8 +13,8 @@ from harness.compare.case import Case, Rate, Source, Values
 from harness.compare.metrics import MEASURED
 from harness.metrics.results import CellResult
 from harness.results.comparisons import Metric
+from harness.results.saturation import kept_up
 from harness.results.values import RunFile
-from harness.show.report.finding import kept_up
 
 _RUN_SETTINGS: Final = ("threads", "kv_memory", "num_warmups", "ignore_eos", "order", "goodput")
 _ENVIRONMENT: Final = ("cpu", "cores_usable", "os", "python", "git_revision")
