@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from engines.registry import EngineEntry, Setting
+from engines.loop.policies.registry import policy_name, policy_variants
+from engines.registry import EngineEntry, Setting, Variants
 from engines.settings import (
     boolean,
-    natural,
     non_negative_float,
     one_of,
     optional_byte_size,
@@ -72,32 +72,7 @@ DYNAMIC: Final = EngineEntry(
 )
 
 _LOOP_SETTINGS: Final = (
-    Setting("policy", one_of("static", "window", "chunked"), "chunked", "who runs in a step"),
-    Setting("max_num_seqs", positive_int, 16, "the most requests resident at once"),
-    Setting(
-        "max_num_batched_tokens",
-        optional_positive_int,
-        None,
-        "the token budget of a step; auto: 256 on a CPU, 2048 on a GPU (policy chunked)",
-    ),
-    Setting(
-        "enable_chunked_prefill",
-        boolean,
-        True,
-        "let a prompt run in pieces over several steps (policy chunked)",
-    ),
-    Setting(
-        "long_prefill_token_threshold",
-        natural,
-        0,
-        "the most prompt tokens of one request in a step; 0: no such bound (policy chunked)",
-    ),
-    Setting(
-        "max_delay_ms",
-        non_negative_float,
-        50.0,
-        "how long the oldest waiting request may wait for company (policy window)",
-    ),
+    Setting("policy", policy_name, "chunked", "who runs in a step"),
     Setting("block_size", positive_int, 16, "tokens in a block of the cache"),
     Setting(
         "num_blocks",
@@ -126,12 +101,14 @@ _LOOP_SETTINGS: Final = (
         "keep full blocks of ended requests for prompts that begin alike",
     ),
 )
+_POLICIES: Final = Variants("policy", policy_variants)
 LOOP: Final = EngineEntry(
     name="loop",
     summary="the in-tree step loop with a policy and an allocator of choice",
     settings=_LOOP_SETTINGS,
     builder="engines.loop.build:build",
     preset={},
+    variants=_POLICIES,
 )
 CONTINUOUS: Final = EngineEntry(
     name="continuous",
@@ -139,4 +116,5 @@ CONTINUOUS: Final = EngineEntry(
     settings=_LOOP_SETTINGS,
     builder="engines.loop.build:build",
     preset={"policy": "chunked"},
+    variants=_POLICIES,
 )

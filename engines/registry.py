@@ -9,13 +9,12 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
-from itertools import pairwise
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
 
 from engines.api import CbbenchError, Engine, JsonValue
+from engines.plugins import load_entries
 
 ENTRY_POINT_GROUP: Final = "cbbench.engines"
 Parser = Callable[[str], JsonValue]
@@ -35,6 +34,25 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
+class Variant:
+    """One choice of an engine, and the settings that come with it."""
+
+    summary: str
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Variants:
+    """What one setting of an engine, `by`, chooses among; an empty `by`: nothing.
+
+    `installed` is asked only when a spec is read, since it may import plug-ins.
+    """
+
+    by: str = ""
+    installed: Callable[[], Mapping[str, Variant]] = dict
+
+
+@dataclass(frozen=True, slots=True)
 class EngineEntry:
     """A light description of an engine. `builder` is `package.module:function`.
 
@@ -47,6 +65,12 @@ class EngineEntry:
     settings: tuple[Setting, ...]
     builder: str
     preset: Mapping[str, JsonValue]
+    variants: Variants = field(default_factory=Variants)
+
+    def settings_under(self, choice: JsonValue) -> tuple[Setting, ...]:
+        """All that can be set once the variant is chosen; `choice` is the value of its setting."""
+        variant = self.variants.installed().get(str(choice))
+        return self.settings + (variant.settings if variant is not None else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,29 +111,7 @@ def installed_engines() -> dict[str, EngineEntry]:
 
     Raises `CbbenchError` naming a plug-in that cannot be imported, or two of one engine's name.
     """
-    points = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda p: p.name)
-    for one, other in pairwise(points):
-        if one.name == other.name:
-            raise CbbenchError(
-                f"two plug-ins announce an engine {one.name!r}: {_origin(one)} and "
-                f"{_origin(other)}; uninstall one of them"
-            )
-    entries: dict[str, EngineEntry] = {}
-    for point in points:
-        try:
-            entry = point.load()
-        except Exception as error:
-            raise CbbenchError(
-                f"engine plug-in {point.name!r} ({point.value}) cannot be imported: "
-                f"{type(error).__name__}: {error}; repair or uninstall it"
-            ) from error
-        if not isinstance(entry, EngineEntry):
-            raise CbbenchError(
-                f"engine plug-in {point.name!r} ({point.value}) is a {type(entry).__name__}, "
-                "expected an engines.registry.EngineEntry"
-            )
-        entries[point.name] = entry
-    return entries
+    return load_entries(ENTRY_POINT_GROUP, EngineEntry, "engine")
 
 
 def parse_engines(text: str, installed: Mapping[str, EngineEntry]) -> list[EngineSpec]:
@@ -173,11 +175,6 @@ def unknown_name(kind: str, name: str, known: Sequence[str]) -> CbbenchError:
     return CbbenchError(f"unknown {kind} {name!r}; {hint}known: {', '.join(sorted(known))}")
 
 
-def _origin(point: EntryPoint) -> str:
-    """`package (module:ENTRY)`."""
-    return f"{point.dist.name if point.dist else 'an unknown package'} ({point.value})"
-
-
 def _parse_engine(text: str, installed: Mapping[str, EngineEntry]) -> EngineSpec:
     label, body = _split_label(text)
     name, bracket, rest = body.partition("[")
@@ -187,8 +184,11 @@ def _parse_engine(text: str, installed: Mapping[str, EngineEntry]) -> EngineSpec
     if name not in installed:
         raise unknown_name("engine", name, list(installed))
     entry = installed[name]
-    given = _parse_settings(entry, rest.rstrip()[:-1] if bracket else "")
-    settings = {s.name: s.default for s in entry.settings} | dict(entry.preset) | given
+    texts = _split_settings(entry, rest.rstrip()[:-1] if bracket else "")
+    choice = _choice(entry, texts)
+    known = {setting.name: setting for setting in entry.settings_under(choice)}
+    given = {key: _parse_setting(entry, known, choice, key, texts[key]) for key in texts}
+    settings = {s.name: s.default for s in known.values()} | dict(entry.preset) | given
     return EngineSpec(label=label or body, name=name, settings=settings, text=body)
 
 
@@ -201,26 +201,63 @@ def _split_label(text: str) -> tuple[str, str]:
     return "", text.strip()
 
 
-def _parse_settings(entry: EngineEntry, text: str) -> dict[str, JsonValue]:
-    known = {setting.name: setting for setting in entry.settings}
-    given: dict[str, JsonValue] = {}
+def _split_settings(entry: EngineEntry, text: str) -> dict[str, str]:
+    given: dict[str, str] = {}
     for part in split_outside_brackets(text):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
             raise CbbenchError(f"setting {part!r} of {entry.name!r} is not of the form key=value")
-        if key not in known:
-            raise unknown_name(f"setting of {entry.name!r}", key, list(known))
         if key in given:
             raise CbbenchError(f"setting {key!r} of {entry.name!r} is given twice")
-        if key in entry.preset:
-            raise CbbenchError(
-                f"{entry.name!r} already means {key}={entry.preset[key]}; "
-                f"use 'loop[{key}={value}]' to choose another"
-            )
-        try:
-            given[key] = known[key].parse(value.removeprefix('"').removesuffix('"'))
-        except ValueError as error:
-            raise CbbenchError(
-                f"setting {key}={value} of {entry.name!r}: expected {error}"
-            ) from error
+        given[key] = value.removeprefix('"').removesuffix('"')
     return given
+
+
+def _choice(entry: EngineEntry, texts: Mapping[str, str]) -> JsonValue:
+    """Which variant is meant: as given, as the name stands for, or the default."""
+    by = entry.variants.by
+    if by in entry.preset:
+        return entry.preset[by]
+    for setting in entry.settings:
+        if setting.name == by:
+            return _read(entry, setting, texts[by]) if by in texts else setting.default
+    return None
+
+
+def _parse_setting(
+    entry: EngineEntry, known: Mapping[str, Setting], choice: JsonValue, key: str, text: str
+) -> JsonValue:
+    if key in entry.preset:
+        raise CbbenchError(
+            f"{entry.name!r} already means {key}={entry.preset[key]}; "
+            f"use 'loop[{key}={text}]' to choose another"
+        )
+    if key not in known:
+        raise _unknown_setting(entry, known, choice, key)
+    return _read(entry, known[key], text)
+
+
+def _unknown_setting(
+    entry: EngineEntry, known: Mapping[str, Setting], choice: JsonValue, key: str
+) -> CbbenchError:
+    by = entry.variants.by
+    owners = [
+        name
+        for name, variant in entry.variants.installed().items()
+        if any(setting.name == key for setting in variant.settings)
+    ]
+    if owners:
+        return CbbenchError(
+            f"setting {key!r} of {entry.name!r} goes with {by}={' or '.join(owners)}, "
+            f"here it is {by}={choice}; known: {', '.join(sorted(known))}"
+        )
+    return unknown_name(f"setting of {entry.name!r}", key, list(known))
+
+
+def _read(entry: EngineEntry, setting: Setting, text: str) -> JsonValue:
+    try:
+        return setting.parse(text)
+    except ValueError as error:
+        raise CbbenchError(
+            f"setting {setting.name}={text} of {entry.name!r}: expected {error}"
+        ) from error

@@ -41,6 +41,17 @@ def non_negative_float(text: str) -> float:
     return value
 
 
+def fraction(text: str) -> float:
+    """A number from 0 to below 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise ValueError("a number from 0 to below 1")
+    return value
+
+
 def boolean(text: str) -> bool:
     """`true` or `false`."""
     lowered = text.lower()

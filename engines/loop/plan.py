@@ -28,9 +28,10 @@ class PlanError(CbbenchError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step, carried out in this order: preempt, resume, then `work` in its own order, each
-    admission just before its request's work, then admissions without work, then padding. A policy
-    that tries things in this order on its trial gets from the memory just what the loop will get.
+    """One step, carried out in this order: preempt, then `work` in its own order, each resume or
+    admission just before its request's work, then resumes and admissions without work, then
+    padding. A policy that tries things in this order on its trial gets from the memory just what
+    the loop will get.
 
     `admit` and `resume` give each request and the number of token positions to reserve for it at
     once (0: only what its work needs, or what it had computed). `work[id]` is the number of known

@@ -59,11 +59,13 @@ class Verifier:
         trial = self._cache.trial()
         try:
             swapped_out = self._preempt(plan, step, residents, trial)
-            self._resume(plan, step, residents, trial)
             hits = self._work(plan, step, residents, trial)
-            for name, reserve in plan.admit.items():
-                if name not in plan.work:
-                    hits[name] = self._admit(name, reserve, step, residents, trial)
+            for name in plan.resume:
+                if name not in hits:
+                    hits[name] = self._resume(name, plan, step, residents, trial)
+            for name in plan.admit:
+                if name not in hits:
+                    hits[name] = self._admit(name, plan, step, residents, trial)
             self._count(plan, step, residents)
         except BaseException:
             trial.discard()
@@ -91,20 +93,22 @@ class Verifier:
                 self._refuse(step, f"preempting {name!r} frees no block")
         return swapped_out
 
-    def _resume(self, plan: Plan, step: int, residents: Residents, trial: Trial) -> None:
-        for name, reserve in plan.resume.items():
-            sequence = residents.swapped.get(name)
-            if sequence is None:
-                self._refuse(step, f"it resumes {name!r}, which was not swapped out")
-            if not trial.resume(sequence, reserve):
-                self._refuse(
-                    step, f"no room to resume {name!r} with {reserve} positions; {trial.room}"
-                )
+    def _resume(
+        self, name: RequestId, plan: Plan, step: int, residents: Residents, trial: Trial
+    ) -> int:
+        """Returns how many of its tokens are computed."""
+        sequence, reserve = residents.swapped.get(name), plan.resume[name]
+        if sequence is None:
+            self._refuse(step, f"it resumes {name!r}, which was not swapped out")
+        if not trial.resume(sequence, reserve):
+            self._refuse(step, f"no room to resume {name!r} with {reserve} positions; {trial.room}")
+        return sequence.num_computed
 
     def _admit(
-        self, name: RequestId, reserve: int, step: int, residents: Residents, trial: Trial
+        self, name: RequestId, plan: Plan, step: int, residents: Residents, trial: Trial
     ) -> int:
-        sequence = residents.waiting.get(name)
+        """Returns how many of its tokens the cache has already."""
+        sequence, reserve = residents.waiting.get(name), plan.admit[name]
         if sequence is None:
             self._refuse(step, f"it admits {name!r}, which is not waiting")
         hit = trial.admit(sequence, reserve)
@@ -115,34 +119,44 @@ class Verifier:
     def _work(
         self, plan: Plan, step: int, residents: Residents, trial: Trial
     ) -> dict[RequestId, int]:
-        """Admits and grows in the plan's order; returns the prefix hits."""
-        running, lookahead = residents.running, plan.lookahead
-        hits: dict[RequestId, int] = {}
+        """Brings in and grows in the plan's order; returns what newcomers have computed."""
+        running, lookahead, grow = residents.running, plan.lookahead, trial.grow
+        computed: dict[RequestId, int] = {}
         for name, n in plan.work.items():
-            if name in plan.admit:
-                hits[name] = self._admit(name, plan.admit[name], step, residents, trial)
             sequence = running.get(name)
-            remaining = 0
             if sequence is not None:
-                remaining = sequence.num_known - sequence.num_computed
-            elif name in hits:
-                sequence = residents.waiting[name]
-                remaining = sequence.num_known - hits[name]
-            elif name in plan.resume:
-                sequence = residents.swapped[name]
-                remaining = sequence.num_known - sequence.num_computed
+                remaining = len(sequence.tokens) - sequence.num_computed
             else:
-                self._refuse(step, f"it schedules {name!r}, which is not resident")
+                sequence = self._bring_in(name, plan, step, residents, trial, computed)
+                remaining = sequence.num_known - computed[name]
             if not 1 <= n <= remaining:
                 self._refuse(step, f"it computes {n} of {remaining} remaining tokens of {name!r}")
             drafts = lookahead.get(name, 0) if lookahead else 0
             if drafts and n != remaining:
                 self._refuse(step, f"{name!r} looks ahead before its known tokens are computed")
-            if not trial.grow(sequence, n, drafts):
+            if not grow(sequence, n, drafts):
                 self._refuse(
                     step, f"no room for {n} tokens and {drafts} drafts of {name!r}; {trial.room}"
                 )
-        return hits
+        return computed
+
+    def _bring_in(
+        self,
+        name: RequestId,
+        plan: Plan,
+        step: int,
+        residents: Residents,
+        trial: Trial,
+        computed: dict[RequestId, int],
+    ) -> Sequence:
+        """Admits or resumes whoever has work and is not resident yet."""
+        if name in plan.admit:
+            computed[name] = self._admit(name, plan, step, residents, trial)
+            return residents.waiting[name]
+        if name in plan.resume:
+            computed[name] = self._resume(name, plan, step, residents, trial)
+            return residents.swapped[name]
+        self._refuse(step, f"it schedules {name!r}, which is not resident")
 
     def _count(self, plan: Plan, step: int, residents: Residents) -> None:
         stray = plan.lookahead.keys() - plan.work.keys()

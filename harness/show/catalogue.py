@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from engines.api import JsonValue
-from engines.registry import EngineEntry, Setting
+from engines.registry import EngineEntry, Setting, Variant
 
 if TYPE_CHECKING:
     from workloads.listing import Description
@@ -20,7 +20,7 @@ def engine_lines(entry: EngineEntry) -> list[str]:
     lines = [entry.name, *wrapped(entry.summary, 2)]
     for setting in entry.settings:
         lines += _setting_lines(setting, entry)
-    return [*lines, ""]
+    return [*lines, *_variant_lines(entry), ""]
 
 
 def workload_lines(workload: Description) -> list[str]:
@@ -61,6 +61,34 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
         cells = [first.ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
         lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _variant_lines(entry: EngineEntry) -> list[str]:
+    """What can be chosen among, then each setting once with the choices that know it."""
+    by = entry.variants.by
+    fixed = entry.preset.get(by)
+    variants = {
+        name: variant
+        for name, variant in entry.variants.installed().items()
+        if fixed is None or name == fixed
+    }
+    owners: dict[Setting, list[str]] = {}
+    for name, variant in variants.items():
+        for setting in variant.settings:
+            owners.setdefault(setting, []).append(name)
+    lines = [] if fixed is not None else _choice_lines(by, variants)
+    for setting, names in owners.items():
+        head, *rest = _setting_lines(setting, entry)
+        known_by = "" if len(names) == len(variants) else f"  ({by} {', '.join(names)})"
+        lines += [head + known_by, *rest]
+    return lines
+
+
+def _choice_lines(by: str, variants: Mapping[str, Variant]) -> list[str]:
+    lines = []
+    for name, variant in variants.items():
+        lines += wrapped(f"{by}={name}: {variant.summary}", 6)
     return lines
 
 

@@ -142,8 +142,8 @@ def _first(engine: EngineSummary, *names: str) -> str:
 
 
 def _token_budget(engine: EngineSummary) -> str:
-    """Only the chunked policy obeys the setting; the others run whole prompts in a step."""
-    if engine.settings.get("policy", "chunked") != "chunked":
+    """Policies without the setting run whole prompts in a step."""
+    if "policy" in engine.settings and "max_num_batched_tokens" not in engine.settings:
         return f"none (policy {plain(engine.settings['policy'])})"
     return json_text(engine.settings.get("max_num_batched_tokens"))
 

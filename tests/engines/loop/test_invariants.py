@@ -18,8 +18,26 @@ from engines.loop.executors.cost_model import StepCost
 from engines.loop.executors.hashing import HashingExecutor
 from engines.loop.kv.contiguous import RESERVES, ContiguousCache
 from engines.loop.kv.paged import PagedCache
+from engines.loop.policies.admission import (
+    WHOLE_PROMPT,
+    FullReservation,
+    PredictedPeak,
+    Watermark,
+)
 from engines.loop.policies.chunked import ChunkedPolicy
+from engines.loop.policies.orca import OrcaPolicy
+from engines.loop.policies.orders import (
+    FIRST_COME,
+    NOTHING_SERVED,
+    PRIORITY,
+    SHORTEST_JOB,
+    SHORTEST_REMAINING,
+    Fair,
+)
+from engines.loop.policies.prefill_first import PrefillFirstPolicy
+from engines.loop.policies.rules import Rules
 from engines.loop.policies.static import StaticPolicy
+from engines.loop.policies.victims import LEAST_PROGRESS, LOWEST_PRIORITY, MOST_BLOCKS, NEWEST
 from engines.loop.policies.window import WindowPolicy
 
 BLOCK_SIZES = (1, 2, 3, 4, 5, 7, 16)
@@ -62,19 +80,33 @@ class Watcher:
         for s in [*view.running, *waiting]:
             assert self.prompt_len.setdefault(s.request_id, s.prompt_len) == s.prompt_len
         assert all(s.num_computed == 0 for s in waiting)
-        assert not (plan.preempt and plan.admit), "a newcomer passes one that was preempted"
-        assert list(plan.admit) == [s.request_id for s in waiting[: len(plan.admit)]], (
-            "queue jumped"
-        )
-        residents = len(view.running) - len(plan.preempt) + len(plan.admit)
+        self._check_order(view, plan, waiting)
+        comers = len(plan.admit) + len(plan.resume)
+        residents = len(view.running) - len(plan.preempt) + comers
         assert residents <= self.limits.max_num_seqs
         assert all(n >= 1 for n in plan.work.values())
         assert not plan.preempt.keys() & plan.work.keys()
-        if not view.running and waiting:
-            assert plan.admit, "idle although somebody could run"
+        if not view.running and (waiting or view.swapped):
+            assert plan.admit or plan.resume, "idle although somebody could run"
         self._check_preemptions(view, plan)
         if isinstance(self.policy, ChunkedPolicy):
             self._check_chunked(view, plan, waiting)
+
+    def _check_order(self, view, plan, waiting):
+        """Who comes in is who is first in order; under one that preempts no better one waits."""
+        order = order_of(self.policy)
+        served = order.look(view, NOTHING_SERVED)
+        came = [*plan.resume, *plan.admit]
+        if order.name == "fcfs":
+            assert not (plan.preempt and came), "a newcomer passes one that was preempted"
+            outside = sorted([*waiting, *view.swapped], key=lambda s: s.arrival_index)
+            assert set(came) == {s.request_id for s in outside[: len(came)]}, "queue jumped"
+            return
+        if order.name == "fair":
+            return
+        rank = {s.request_id: order.rank(s, served) for s in [*waiting, *view.swapped]}
+        best = sorted(rank, key=rank.__getitem__)
+        assert set(came) == set(best[: len(came)]), "a better one was passed"
 
     def _check_preemptions(self, view, plan):
         trial = view.trial()
@@ -97,37 +129,37 @@ class Watcher:
         decodes = [s for s in stay if s.num_remaining == 1]
         if policy.max_num_seqs <= policy.max_num_batched_tokens:
             assert all(s.request_id in plan.work for s in decodes), "a decode was left out"
-        self._check_turns(view, plan, stay)
+        if not order_of(policy).preempts:
+            self._check_turns(view, plan, stay)
         if not policy.enable_chunked_prefill:
             return
         share = policy.long_prefill_token_threshold or math.inf
         if left:
             for s in stay:
                 assert plan.work.get(s.request_id) in (s.num_remaining, share)
+        if order_of(policy).name != "fcfs" or policy.rules.admission is not WHOLE_PROMPT:
+            return
         behind = waiting[len(plan.admit) :]
-        slots = policy.max_num_seqs - len(view.running) - len(plan.admit)
-        if left and slots > 0 and behind and not plan.preempt:
+        slots = policy.max_num_seqs - len(view.running) - len(plan.admit) - len(plan.resume)
+        if left and slots > 0 and behind and not plan.preempt and not view.swapped:
             assert not self._would_fit(view, plan, behind[0]), "room was left unused"
 
     def _check_turns(self, view, plan, stay):
-        """Residents beyond the budget take turns; none is passed over for longer than declared."""
+        """Residents beyond the budget take turns; no decode is passed over longer than declared."""
         turns = max(1, self.policy.max_num_batched_tokens - 1)
-        names = [s.request_id for s in stay]
+        decodes = [s.request_id for s in stay if s.num_remaining == 1]
         self.unserved = {
-            name: 0 if name in plan.work else self.unserved.get(name, 0) + 1 for name in names
+            name: 0 if name in plan.work else self.unserved.get(name, 0) + 1 for name in decodes
         }
-        if self.policy.max_num_seqs <= self.policy.max_num_batched_tokens:
-            names = {s.request_id for s in stay if s.num_remaining == 1}
-            self.unserved = {name: self.unserved[name] for name in names}
         bound = -(-self.policy.max_num_seqs // turns)
         assert max(self.unserved.values(), default=0) <= bound
 
     def _would_fit(self, view, plan, sequence):
         trial = view.trial()
         by_id = {s.request_id: s for s in [*view.running, *view.waiting]}
-        for name, reserve in plan.admit.items():
-            assert trial.admit(by_id[name], reserve) is not None
         for name, n in plan.work.items():
+            if name in plan.admit:
+                assert trial.admit(by_id[name], plan.admit[name]) is not None
             assert trial.grow(by_id[name], n)
         return trial.admit(sequence, sequence.num_known) is not None
 
@@ -179,22 +211,51 @@ class LeavingSource:
         self._clock.sleep_until(min(until_s, due) if due != END else until_s)
 
 
+def order_of(policy):
+    return policy.rules.order if hasattr(policy, "rules") else policy.order
+
+
+orders = st.sampled_from(
+    [FIRST_COME, FIRST_COME, FIRST_COME, PRIORITY, SHORTEST_JOB, SHORTEST_REMAINING, Fair()]
+)
+rules = st.builds(
+    Rules,
+    order=orders,
+    admission=st.sampled_from(
+        [WHOLE_PROMPT, WHOLE_PROMPT, Watermark(0.2), FullReservation(), PredictedPeak()]
+    ),
+    victim=st.sampled_from([None, None, NEWEST, LOWEST_PRIORITY, LEAST_PROGRESS, MOST_BLOCKS]),
+    preemption=st.sampled_from(["recompute", "swap"]),
+)
+plain_rules = st.builds(Rules, preemption=st.sampled_from(["recompute", "swap"]))
 policies = st.one_of(
     st.builds(
         ChunkedPolicy,
         max_num_seqs=st.integers(1, 6),
         max_num_batched_tokens=st.integers(1, 40),
         long_prefill_token_threshold=st.sampled_from([0, 0, 3]),
+        rules=plain_rules | rules,
     ),
     st.builds(
         ChunkedPolicy,
         max_num_seqs=st.integers(1, 6),
         max_num_batched_tokens=st.integers(20, 60),
         enable_chunked_prefill=st.just(False),
+        rules=plain_rules | rules,
     ),
-    st.builds(StaticPolicy, max_num_seqs=st.integers(1, 5)),
     st.builds(
-        WindowPolicy, max_num_seqs=st.integers(1, 5), max_delay_s=st.sampled_from([0.0, 0.7, 5.0])
+        PrefillFirstPolicy,
+        max_num_seqs=st.integers(1, 6),
+        max_num_batched_tokens=st.integers(20, 60),
+        rules=plain_rules | rules,
+    ),
+    st.builds(OrcaPolicy, max_num_seqs=st.integers(1, 6), order=orders),
+    st.builds(StaticPolicy, max_num_seqs=st.integers(1, 5), order=orders),
+    st.builds(
+        WindowPolicy,
+        max_num_seqs=st.integers(1, 5),
+        max_delay_s=st.sampled_from([0.0, 0.7, 5.0]),
+        order=orders,
     ),
 )
 shapes = st.lists(
@@ -212,6 +273,8 @@ def requests_from(shapes, *, alike=False):
             tuple(((i % 2 if alike else i) * 7 + j) % 4096 for j in range(prompt)),
             answer,
             arrival,
+            priority=(i * 5) % 3,
+            request_class="even" if i % 2 else "odd",
         )
         for i, (prompt, answer, arrival) in enumerate(shapes)
     ]

@@ -11,10 +11,7 @@ from harness.results.file import close_run
 from harness.results.values import RunFile
 from harness.show.report import comparison_text, finding, report_text
 
-LOOP_STATIC = (
-    "loop",
-    {"policy": "static", "max_num_seqs": 4, "block_size": 16, "max_num_batched_tokens": 512},
-)
+LOOP_STATIC = ("loop", {"policy": "static", "max_num_seqs": 4, "block_size": 16})
 CONTINUOUS = (
     "continuous",
     {"policy": "chunked", "max_num_seqs": 4, "block_size": 16, "max_num_batched_tokens": 512},
