@@ -338,7 +338,7 @@ def test_every_run_keeps_the_invariants(
     }
     check_outcomes(run, requests, possible, leaves, answer_of)
     check_ledger(run, requests, executor, watcher, num_blocks)
-    if memory in RESERVES:
+    if memory in RESERVES and not order_of(policy).preempts:
         assert watcher.preemptions == 0, "a region was reserved whole, yet memory ran out"
     assert world.cache.free_blocks == num_blocks
     assert world.cache.tables == {}
