@@ -17,6 +17,7 @@ import typer
 from engines.api import CbbenchError
 from engines.clock import WallClock
 from harness.cli.baseline import app as baseline_app
+from harness.cli.calibrate import calibrate
 from harness.cli.check import check
 from harness.cli.compare import compare
 from harness.cli.engines import engines
@@ -40,6 +41,7 @@ app.command()(run)
 app.command()(report)
 app.command()(compare)
 app.command()(check)
+app.command()(calibrate)
 app.command()(engines)
 app.command()(workloads)
 app.add_typer(baseline_app, name="baseline")
