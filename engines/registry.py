@@ -11,10 +11,13 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from engines.api import CbbenchError, Engine, JsonValue
 from engines.plugins import load_entries
+
+if TYPE_CHECKING:
+    from engines.loop.plan_log import TurnObserver
 
 ENTRY_POINT_GROUP: Final = "cbbench.engines"
 Parser = Callable[[str], JsonValue]
@@ -78,7 +81,8 @@ class BuildContext:
     """What all engines of a run share: the model and the machine.
 
     `dtype` and `device` are already resolved except for `auto`, which the worker resolves.
-    `kv_memory` is in bytes and equal for every engine of a run.
+    `kv_memory` is in bytes and equal for every engine of a run. `observer` is told the turns of
+    an engine that plans steps; it lives in the engine's own process.
     """
 
     model: str = "tiny"
@@ -87,6 +91,7 @@ class BuildContext:
     threads: int | None = None
     kv_memory: int = 512 * 1024**2
     max_model_len: int | None = None
+    observer: TurnObserver | None = None
 
     @property
     def model_name(self) -> str:

@@ -42,7 +42,7 @@ def build(settings: Mapping[str, JsonValue], context: BuildContext) -> Engine:
         kv_tokens=num_blocks * block_size,
         model=loaded.info,
     )
-    return EngineLoop(policy, cache, executor, info)
+    return EngineLoop(policy, cache, executor, info, context.observer)
 
 
 def make_policy(settings: Mapping[str, JsonValue], context: PolicyContext) -> Policy[Any]:

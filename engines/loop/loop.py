@@ -20,15 +20,18 @@ from engines.api import (
     EngineInfo,
     Finish,
     FinishReason,
+    Request,
+    RequestId,
     RequestSource,
     Sink,
     Status,
     StepEvents,
 )
 from engines.loop.admission import Door
-from engines.loop.executors.api import Executor
+from engines.loop.executors.api import Executor, StepResult
 from engines.loop.kv.api import KVCache
 from engines.loop.plan import Plan, Policy, State
+from engines.loop.plan_log import Look, Turn, TurnObserver
 from engines.loop.roster import Roster
 from engines.loop.sequence import Sequence
 from engines.loop.step import apply_result, build_batch, positions_of
@@ -43,8 +46,14 @@ class EngineLoop(Generic[State]):
     """See `engines.api.Engine`. One policy, one cache, one executor; one `run` at a time."""
 
     def __init__(
-        self, policy: Policy[State], cache: KVCache, executor: Executor, info: EngineInfo
+        self,
+        policy: Policy[State],
+        cache: KVCache,
+        executor: Executor,
+        info: EngineInfo,
+        observer: TurnObserver | None = None,
     ) -> None:
+        self.observer = observer
         self._policy = policy
         self._cache = cache
         self._executor = executor
@@ -100,6 +109,7 @@ class _Run(Generic[State]):
     ) -> None:
         self._policy, self._cache, self._executor, info = engine.parts
         self._stopping = engine.stopping
+        self._observer = engine.observer
         self._source = source
         self._sink = sink
         self._clock = clock
@@ -117,24 +127,24 @@ class _Run(Generic[State]):
 
     def turn(self) -> bool:
         """One round: a step, or a wait. `False` when the source has ended and nobody is left."""
-        now_s = self._clock.now()
-        self._take(now_s)
-        self._cancel(now_s)
-        due = self._source.next_due()
+        look = self._look()
         if not len(self._roster):
-            return self._idle(due)
-        self._view.look(now_s, due)
+            self._tell(Turn(look))
+            return self._idle(look.next_due)
+        self._view.look(look.now_s, look.next_due)
         plan, state = self._policy.plan(self._view, self._state)
         self._view.give_up_trial()
         if plan.wait_until is not None or plan.is_empty:
-            self._verifier.check_wait(plan, self._step, now_s, due)
+            self._verifier.check_wait(plan, self._step, look.now_s, look.next_due)
             self._state = state
-            self._nap(plan.wait_until or now_s)
+            self._tell(Turn(look, plan))
+            self._nap(plan.wait_until or look.now_s)
             return True
         verified = self._verifier.check(plan, self._step, self._residents)
         verified.trial.commit()
         self._state = state
-        self._make_step(plan, verified, now_s)
+        result, delivered_s = self._make_step(plan, verified, look.now_s)
+        self._tell(Turn(look, plan, result, delivered_s))
         return True
 
     def abandon(self, status: Status, reason: str) -> None:
@@ -148,9 +158,22 @@ class _Run(Generic[State]):
         if finished:
             self._sink.emit(StepEvents(now_s, finished=finished))
 
-    def _take(self, now_s: float) -> None:
+    def _look(self) -> Look:
+        """Lets in and lets go whoever came or left; the one look at the world of a turn."""
+        now_s = self._clock.now()
+        arrived = self._source.take(now_s, sys.maxsize)
+        self._let_in(arrived, now_s)
+        cancelled = self._source.cancelled()
+        self._let_go(cancelled, now_s)
+        return Look(now_s, arrived, cancelled, self._source.next_due())
+
+    def _tell(self, turn: Turn) -> None:
+        if self._observer is not None:
+            self._observer.turn(turn)
+
+    def _let_in(self, arrived: Iterable[Request], now_s: float) -> None:
         refused = []
-        for request in self._source.take(now_s, sys.maxsize):
+        for request in arrived:
             reason = self._door.refusal(request)
             if not reason and self._roster.find(request.request_id) is not None:
                 reason = f"a request called {request.request_id!r} is being served already"
@@ -161,12 +184,8 @@ class _Run(Generic[State]):
         if refused:
             self._sink.emit(StepEvents(now_s, finished=refused))
 
-    def _cancel(self, now_s: float) -> None:
-        left = [
-            sequence
-            for name in self._source.cancelled()
-            if (sequence := self._roster.find(name)) is not None
-        ]
+    def _let_go(self, cancelled: Iterable[RequestId], now_s: float) -> None:
+        left = [sequence for name in cancelled if (sequence := self._roster.find(name)) is not None]
         if left:
             finished = [
                 self._end(sequence, "cancelled", None, "the client left", now_s)
@@ -195,7 +214,10 @@ class _Run(Generic[State]):
             if is_over or self._source.next_due() != due:
                 return
 
-    def _make_step(self, plan: Plan, verified: Verified, start_s: float) -> None:
+    def _make_step(
+        self, plan: Plan, verified: Verified, start_s: float
+    ) -> tuple[StepResult, float]:
+        """What was computed, and when it was delivered."""
         self._move(plan, verified, start_s)
         planned_s = self._clock.now()
         batch = build_batch(plan, self._step, self._roster, self._cache, verified.swapped_out)
@@ -221,6 +243,7 @@ class _Run(Generic[State]):
         self._sink.emit(StepEvents(now_s, delivery.request_ids, delivery.token_ids, finished, row))
         self._view.last_end_s = now_s
         self._step += 1
+        return result, now_s
 
     def _memory_used(self) -> MemoryUse:
         """Before those who have ended give theirs back."""

@@ -16,12 +16,10 @@ import typer
 
 from engines.api import CbbenchError
 from engines.clock import WallClock
-from harness.cli.baseline import app as baseline_app
-from harness.cli.calibrate import calibrate
-from harness.cli.check import check
 from harness.cli.compare import compare
 from harness.cli.engines import engines
 from harness.cli.model import app as model_app
+from harness.cli.replay import replay
 from harness.cli.report import report
 from harness.cli.run import run
 from harness.cli.workloads import workloads
@@ -40,11 +38,9 @@ app = typer.Typer(
 app.command()(run)
 app.command()(report)
 app.command()(compare)
-app.command()(check)
-app.command()(calibrate)
+app.command()(replay)
 app.command()(engines)
 app.command()(workloads)
-app.add_typer(baseline_app, name="baseline")
 app.add_typer(model_app, name="model")
 
 

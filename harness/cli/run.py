@@ -120,6 +120,9 @@ def run(
         str | None, typer.Option(metavar="FILE|-", help="Write run.json there too; -: to stdout.")
     ] = None,
     save_outputs: Annotated[bool, typer.Option("--save-outputs", help="Keep token ids.")] = False,
+    save_plans: Annotated[
+        bool, typer.Option("--save-plans", help="Keep the plans of every step, for `replay`.")
+    ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 3 when a result is SUSPECT.")
     ] = False,
@@ -156,6 +159,7 @@ def run(
         ignore_eos=ignore_eos,
         skip_chat_template=skip_chat_template,
         save_outputs=save_outputs,
+        save_plans=save_plans,
         strict=strict,
         out=out,
         json=json,

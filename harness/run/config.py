@@ -56,6 +56,7 @@ class RunOptions:
     ignore_eos: bool = True
     skip_chat_template: bool = False
     save_outputs: bool = False
+    save_plans: bool = False
     strict: bool = False
     out: str | None = None
     json: str | None = None
@@ -87,6 +88,7 @@ class RunConfig:
     ignore_eos: bool
     skip_chat_template: bool
     save_outputs: bool
+    save_plans: bool
     strict: bool
     out: Path | None
     json: str | None
@@ -125,6 +127,7 @@ def read_options(options: RunOptions, installed: Mapping[str, EngineEntry]) -> R
         ignore_eos=options.ignore_eos,
         skip_chat_template=options.skip_chat_template,
         save_outputs=options.save_outputs,
+        save_plans=options.save_plans,
         strict=options.strict,
         out=None if options.out is None else Path(options.out),
         json=options.json,

@@ -169,6 +169,7 @@ class Experiment:
                 warmup=self._warmup_of(key.engine),
                 folder=self._folder.path,
                 save_outputs=self._config.save_outputs,
+                save_plans=self._config.save_plans,
             )
         )
         if isinstance(outcome, EngineFailure):

@@ -37,6 +37,7 @@ def describe_request(config: RunConfig) -> dict[str, JsonValue]:
         "ignore_eos": config.ignore_eos,
         "skip_chat_template": config.skip_chat_template,
         "save_outputs": config.save_outputs,
+        "save_plans": config.save_plans,
     }
 
 

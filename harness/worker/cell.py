@@ -14,6 +14,7 @@ from typing import Final
 from engines.api import Clock, Engine, EngineInfo, Request, RequestSource, Sink, StepEvents
 from engines.clock import WallClock
 from harness.places import without_places
+from harness.plans import PlanLog, PlanTap
 from harness.records import CellRecorder, CellSnapshot, CellTrailer, RecordedSource
 from harness.show.text import one_line
 from harness.worker.machine_watch import CollectorWatch, MachineSample, between, sample, usable_cpus
@@ -53,12 +54,14 @@ class CellRun:
         *,
         spec: str,
         info: EngineInfo,
+        tap: PlanTap,
         parent_pid: int,
         stopped: Callable[[], bool],
         report: Callable[[Progress], None],
     ) -> None:
         self._engine = engine
         self._command = command
+        self._spec, self._info, self._tap = spec, info, tap
         self._parent_pid = parent_pid
         self._stopped = stopped
         self._report = report
@@ -98,7 +101,7 @@ class CellRun:
         """The run itself; nothing else happens between `restart` and the engine's return."""
         inner, sink = _wire(self._command.requests, self._command.load, self._clock, self._recorder)
         source = RecordedSource(inner, self._recorder)
-        with _quiet_collector() as collector:
+        with self._saved_plans(), _quiet_collector() as collector:
             before = sample(self._parent_pid)
             self._clock.restart()
             self._measuring.set()
@@ -133,6 +136,21 @@ class CellRun:
             warmup_requests=len(self._command.warmup),
             error=error_text(error),
         )
+
+    @contextmanager
+    def _saved_plans(self) -> Iterator[None]:
+        """The turns of the measured run, if they are wanted; never those of a warm-up."""
+        command = self._command
+        if not command.save_plans:
+            yield
+            return
+        log = PlanLog(command.folder, command.key, self._spec, self._info)
+        self._tap.log = log
+        try:
+            yield
+        finally:
+            self._tap.log = None
+            log.close()
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:

@@ -48,6 +48,7 @@ class RunCell:
     warmup: tuple[Request, ...]
     folder: Path
     save_outputs: bool
+    save_plans: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from engines.api import CbbenchError, Engine, EngineInfo
 from engines.registry import BuildContext, EngineSpec, build_engine, installed_engines
 from harness.places import plain_settings, without_folders, without_places
+from harness.plans import PlanTap
 from harness.records import CellKey
 from harness.worker.cell import CellRun, error_text
 from harness.worker.protocol import (
@@ -52,6 +53,7 @@ class Worker:
         self._spec: EngineSpec | None = None
         self._info: EngineInfo | None = None
         self._model = ""
+        self._tap = PlanTap()
 
     def serve(self) -> None:
         threading.Thread(target=self._read, name="reader", daemon=True).start()
@@ -100,6 +102,7 @@ class Worker:
                 raise AssertionError(f"not a command: {command!r}")
 
     def _build(self, spec: EngineSpec, context: BuildContext) -> Built:
+        context = replace(context, observer=self._tap)
         self._engine = build_engine(spec, installed_engines()[spec.name], context)
         info = self._engine.describe()
         self._info = replace(
@@ -120,6 +123,7 @@ class Worker:
             command,
             spec=without_folders(self._spec.text),
             info=self._info,
+            tap=self._tap,
             parent_pid=self._parent_pid,
             stopped=lambda: self._stop_key == command.key,
             report=self._send,

@@ -44,8 +44,7 @@ def number(value: float | None, digits: int = 3) -> str:
         return "inf" if value > 0 else "-inf"
     if value == 0:
         return "0"
-    rounded = float(f"{value:.{digits - 1}e}")  # 9.999 has the figures of 10.0
-    behind = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
+    behind = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     return f"{value:.{min(behind, 9)}f}"
 
 
