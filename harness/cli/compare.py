@@ -13,7 +13,8 @@ def compare(
     results: Annotated[
         list[Path],
         typer.Argument(
-            metavar="A B ...", help="Folders of runs, or run.json files; A is the reference."
+            metavar="A B ...",
+            help="Folders of runs, run.json files, or other tools' files; A is the reference.",
         ),
     ],
     engine: Annotated[
@@ -24,6 +25,14 @@ def compare(
         str | None,
         typer.Option(metavar="NAME", help="Only this load, of results that have several."),
     ] = None,
+    unpaired: Annotated[
+        bool,
+        typer.Option(
+            "--unpaired",
+            help="Also results without a workload hash, such as those of vllm bench serve, "
+            "guidellm, aiperf and locust.",
+        ),
+    ] = False,
     form: Annotated[
         str, typer.Option("--format", metavar="text|markdown|json", help="What is printed.")
     ] = "text",
@@ -40,7 +49,7 @@ def compare(
     from harness.show.runs import runs_markdown, runs_text
 
     printing = Printing(form, json, sys.stdout, sys.stderr)
-    compared = compare_runs(read_sources(results), engine=engine, load=load)
+    compared = compare_runs(read_sources(results), unpaired=unpaired, engine=engine, load=load)
     printing.show(
         text=lambda width, encoding: runs_text(compared, width, encoding),
         markdown=lambda: runs_markdown(compared),

@@ -1,21 +1,26 @@
-"""From a path to a `Source`: a run's folder or a `run.json` of it. Decides what a path holds.
+"""From a path to a `Source`: a run's folder, its `run.json`, or a file of another tool.
 
 Names that stand in output are the last part of a path, never a folder of this machine.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from engines.api import CbbenchError
 from harness.compare.case import Source
 from harness.compare.ours import source_of
+from harness.foreign import aiperf
+from harness.foreign.formats import read_foreign
 from harness.records.parquet import RUN_FILE
 from harness.results.file import read_run
 from harness.results.values import RunFile, run_from_json
 
-_EXPECTED = "expected the folder of a run, or a run.json"
+_EXPECTED: Final = "expected the folder of a run, or a run.json"
+_VERSION: Final = "schema_version"
 
 
 def read_sources(paths: Sequence[Path]) -> list[Source]:
@@ -25,7 +30,12 @@ def read_sources(paths: Sequence[Path]) -> list[Source]:
 
 def read_source(path: Path, name: str) -> Source:
     """Raises `CbbenchError` for what is no result."""
-    return source_of(read_own(path), name)
+    if path.is_dir():
+        return source_of(read_own(path), name)
+    text = read_text(path)
+    if _is_own(text):
+        return source_of(run_from_json(text, path), name)
+    return read_foreign(text, str(path), name)
 
 
 def read_own(path: Path) -> RunFile:
@@ -43,6 +53,15 @@ def read_text(path: Path) -> str:
         raise CbbenchError(f"cannot read {path} ({why}); {_EXPECTED}") from error
     except UnicodeDecodeError as error:
         raise CbbenchError(f"cannot use {path}: it is not UTF-8 text; {_EXPECTED}") from error
+
+
+def _is_own(text: str) -> bool:
+    """Whether it is a run.json of any version; aiperf's file has a `schema_version` too."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and _VERSION in value and not aiperf.recognised(value)
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:

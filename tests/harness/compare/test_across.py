@@ -197,7 +197,7 @@ def test_values_that_are_no_numbers_are_unknown(make_run):  # F1
     [
         (b"", "not JSON"),
         (b"\xff\xfe", "not UTF-8"),
-        (b"[1, 2]", "no schema_version"),
+        (b"[1, 2]", "no known tool"),
         (b'{"schema_version": 99}', "schema_version 99"),
     ],
 )
