@@ -116,7 +116,13 @@ def test_importing_loads_nothing_heavy(module: str) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["workloads.workload", "workloads.sources", "harness.run.session", "harness.worker.service"],
+    [
+        "workloads.workload",
+        "workloads.sources",
+        "harness.run.session",
+        "harness.worker.service",
+        "harness.server.serve",
+    ],
 )
 def test_the_parent_and_a_fresh_worker_load_no_model_library(module: str) -> None:
     code = f"import sys, {module}; print(*sorted(sys.modules))"

@@ -25,8 +25,8 @@ from engines.api import CbbenchError, ModelInfo
 from engines.models.hardware import resolve_device, resolve_dtype, use_threads
 from engines.models.locate import Checkpoint, locate
 from engines.models.prepare import prepare
-from engines.models.tiny import TINY, build_tiny
-from engines.models.tiny_tokenizer import SPECIAL_TOKENS
+from engines.models.tiny import build_tiny
+from engines.models.tiny_tokenizer import SPECIAL_TOKENS, TINY
 from engines.registry import BuildContext
 
 _LOAD_ERRORS = (OSError, ValueError, RuntimeError, KeyError, ImportError, SafetensorError)

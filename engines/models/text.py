@@ -8,8 +8,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from engines.api import CbbenchError
 from engines.models.locate import locate
-from engines.models.tiny import TINY
-from engines.models.tiny_tokenizer import build_tiny_tokenizer
+from engines.models.tiny_tokenizer import TINY, build_tiny_tokenizer
 
 
 def load_tokenizer(model: str) -> PreTrainedTokenizerBase:

@@ -11,7 +11,6 @@ from typing import Final
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig, LlamaConfig, PreTrainedModel
 
-TINY: Final = "tiny"
 VOCAB_SIZE: Final = 4096
 PAD_ID: Final = 0
 BOS_ID: Final = 1

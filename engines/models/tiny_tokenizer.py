@@ -8,12 +8,15 @@ equal everywhere.
 from __future__ import annotations
 
 from itertools import product
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
-from transformers import PreTrainedTokenizerFast
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+TINY: Final = "tiny"
 SPECIAL_TOKENS: Final = (
     "<|pad|>",
     "<|bos|>",
@@ -27,7 +30,7 @@ SPECIAL_TOKENS: Final = (
 _VOCAB_SIZE: Final = 4096
 _LETTERS: Final = "etaoinshrdlcumwfgypbvkjxqz"  # by how common they are in English
 _SPACE: Final = "Ġ"  # what a space byte is called in a byte-level BPE
-_CHAT_TEMPLATE: Final = (
+CHAT_TEMPLATE: Final = (
     "{% for message in messages %}"
     "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
     "{% endfor %}"
@@ -37,6 +40,21 @@ _CHAT_TEMPLATE: Final = (
 
 def build_tiny_tokenizer(model_max_length: int = 4096) -> PreTrainedTokenizerFast:
     """Adds no special token to a text on its own; the chat template adds the role markers."""
+    from transformers import PreTrainedTokenizerFast  # loads torch
+
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tiny_backend(),
+        pad_token="<|pad|>",
+        bos_token="<|bos|>",
+        eos_token="<|eos|>",
+        chat_template=CHAT_TEMPLATE,
+        model_max_length=model_max_length,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def tiny_backend() -> Tokenizer:
+    """The tokenizer itself, without what transformers puts around it."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     merges = _merges(_VOCAB_SIZE - len(SPECIAL_TOKENS) - len(alphabet))
     entries = [*SPECIAL_TOKENS, *alphabet, *(left + right for left, right in merges)]
@@ -46,15 +64,7 @@ def build_tiny_tokenizer(model_max_length: int = 4096) -> PreTrainedTokenizerFas
     tokenizer.add_special_tokens(
         [AddedToken(text, special=True, normalized=False) for text in SPECIAL_TOKENS]
     )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="<|pad|>",
-        bos_token="<|bos|>",
-        eos_token="<|eos|>",
-        chat_template=_CHAT_TEMPLATE,
-        model_max_length=model_max_length,
-        clean_up_tokenization_spaces=False,
-    )
+    return tokenizer
 
 
 def _merges(count: int) -> list[tuple[str, str]]:

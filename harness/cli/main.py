@@ -22,6 +22,7 @@ from harness.cli.model import app as model_app
 from harness.cli.replay import replay
 from harness.cli.report import report
 from harness.cli.run import run
+from harness.cli.serve import serve
 from harness.cli.workloads import workloads
 
 USAGE: Final = 2
@@ -36,6 +37,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(run)
+app.command()(serve)
 app.command()(report)
 app.command()(compare)
 app.command()(replay)

@@ -23,16 +23,26 @@ _THREAD_VARIABLES: Final = (
 
 
 def serve(connection: Connection, log: Path, threads: int | None, parent_pid: int) -> None:
-    """The target of a worker process. SIGINT arrives blocked and stays without effect."""
-    os.setsid()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+    """The target of a worker process."""
+    enter_own_session()
     _write_output_to(log)
-    if threads is not None:
-        os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
+    use_threads(threads)
     from harness.worker.service import Worker, parent_is_gone
 
     Worker(connection, parent_pid, parent_is_gone).serve()
+
+
+def enter_own_session() -> None:
+    """SIGINT arrives blocked and stays without effect: the parent decides when a worker ends."""
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+
+
+def use_threads(threads: int | None) -> None:
+    """For every library that is imported after this; `None` leaves the environment's own."""
+    if threads is not None:
+        os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
 
 
 def _write_output_to(log: Path) -> None:

@@ -12,6 +12,7 @@ import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from multiprocessing import connection, resource_tracker
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Final, cast
 
@@ -40,7 +41,7 @@ class WorkerProcess:
             daemon=True,
         )
         self.dead = False
-        with _interrupts_held_back():
+        with interrupts_held_back():
             self._process.start()
         theirs.close()
 
@@ -66,7 +67,7 @@ class WorkerProcess:
             return cast("Answer | Progress", self._connection.recv())
         except (EOFError, OSError):
             self._bury(patience_s=1.0)
-            how = _how_it_ended(self._process.exitcode)
+            how = how_it_ended(self._process.exitcode)
             return Failed("crash", f"the worker process {how}{_last_words(self.log)}")
 
     def dismiss(self) -> None:
@@ -85,15 +86,24 @@ class WorkerProcess:
             self._bury(patience_s=0.0)
 
     def _bury(self, patience_s: float) -> None:
-        """Its process group is ended before it is reaped: until then the id stays its own."""
         self.dead = True
-        connection.wait([self._process.sentinel], patience_s)
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):  # it had no session of its own yet
-            self._process.kill()
-        self._process.join()
+        bury(self._process, patience_s)
         self._connection.close()
+
+
+def bury(process: BaseProcess, patience_s: float) -> None:
+    """Ends a spawned process that has its own session, and all that it started."""
+    connection.wait([process.sentinel], patience_s)
+    kill_group(process)
+    process.join()
+
+
+def kill_group(process: BaseProcess) -> None:
+    """Only for a process that has not been reaped: until then the id is its own."""
+    try:
+        os.killpg(cast(int, process.pid), signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):  # it had no session of its own yet
+        process.kill()
 
 
 def wait_any(workers: Iterable[WorkerProcess], timeout_s: float) -> list[WorkerProcess]:
@@ -104,7 +114,7 @@ def wait_any(workers: Iterable[WorkerProcess], timeout_s: float) -> list[WorkerP
 
 
 @contextmanager
-def _interrupts_held_back() -> Iterator[None]:
+def interrupts_held_back() -> Iterator[None]:
     """A child inherits the blocked signals, so Ctrl-C cannot end it before it ignores them.
 
     The resource tracker is started first, since starting it would lift the block.
@@ -118,7 +128,8 @@ def _interrupts_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _how_it_ended(exit_code: int | None) -> str:
+def how_it_ended(exit_code: int | None) -> str:
+    """Half a sentence about a process that was not asked to end."""
     if exit_code is None or exit_code >= 0:
         return f"ended early with exit code {exit_code}"
     try:

@@ -1,0 +1,1 @@
+"""The OpenAI-compatible server over any engine: HTTP in one process, the engine in another."""

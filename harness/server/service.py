@@ -1,0 +1,131 @@
+"""What the server is doing: loading, ready, draining or without an engine; and who may come in.
+
+Belongs to the event loop's thread. It takes the engine's messages and decides on admission.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engines.api import EngineInfo, StepEvents
+from harness.server.answering import Answering, Patience
+from harness.server.desk import Desk
+from harness.server.errors import ApiError, overloaded, unavailable
+from harness.server.jobs import Job, JobReader
+from harness.server.messages import Gone, NotBuilt, Ready, StepFailed, Up
+from harness.server.metrics import ServerMetrics
+from harness.server.shapes import Shape
+from harness.server.text import ModelText
+
+Phase = Literal["loading", "ready", "draining", "gone"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`most_waiting` requests may wait beside those that the engine has slots for."""
+
+    most_waiting: int = 256
+    most_body_bytes: int = 4 * 2**20
+    body_within_s: float = 30.0
+    patience: Patience = field(default_factory=Patience)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A built engine and what is needed to talk to it."""
+
+    info: EngineInfo
+    text: ModelText
+    reader: JobReader
+
+
+class Service:
+    """See the module. `on_change` is called when the phase has changed."""
+
+    def __init__(
+        self,
+        model_name: str,
+        desk: Desk,
+        metrics: ServerMetrics,
+        limits: Limits,
+        draw_bits: Callable[[int], int],
+        on_change: Callable[[], None],
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        self.model_name = model_name
+        self.limits = limits
+        self.metrics = metrics
+        self.desk = desk
+        self.phase: Phase = "loading"
+        self.started_s = int(wall_s())
+        self.not_built: NotBuilt | None = None
+        self.how_it_ended = ""
+        self.standing: Standing | None = None
+        self._draw_bits = draw_bits
+        self._on_change = on_change
+        self._wall_s = wall_s
+
+    def receive(self, message: Up) -> None:
+        """One message of the engine's process."""
+        match message:
+            case StepEvents():
+                self.desk.dispatch(message)
+            case StepFailed():
+                self.metrics.step_failed()
+            case Ready(info, data):
+                text = ModelText(data)
+                self.standing = Standing(info, text, JobReader(text, info, self._draw_bits))
+                self._enter("ready")
+            case NotBuilt():
+                self.not_built = message
+            case Gone(how):
+                self.how_it_ended = how
+                self.desk.fail_all(f"the engine's process {how}")
+                self._enter("gone")
+
+    def drain(self) -> None:
+        """Takes nobody in any more."""
+        if self.phase != "gone":
+            self._enter("draining")
+
+    def check_phase(self) -> Standing:
+        """Raises `ApiError` 503 unless requests are taken."""
+        if self.phase == "ready" and self.standing is not None:
+            return self.standing
+        raise unavailable(
+            {
+                "loading": "the model is being loaded",
+                "draining": "the server is shutting down and takes no new requests",
+            }.get(self.phase, "the engine has ended")
+        )
+
+    def check_model(self, name: str | None) -> None:
+        """Raises `ApiError` 404."""
+        if name is not None and name != self.model_name:
+            raise ApiError(
+                404,
+                f"the model {name[:100]!r} is not served here; expected {self.model_name!r}",
+                param="model",
+                code="model_not_found",
+            )
+
+    def answer(self, job: Job, standing: Standing) -> Answering:
+        """Raises `ApiError` 429 when the queue is full."""
+        most = standing.info.slots + self.limits.most_waiting
+        if len(job.requests) > most:
+            raise ApiError(
+                400, f"{len(job.requests)} prompts in one request; at most {most}", param="prompt"
+            )
+        if self.desk.in_flight + len(job.requests) > most:
+            raise overloaded(
+                f"the queue is full: {self.desk.in_flight} requests in flight, at most {most}"
+            )
+        shape = Shape(job.endpoint, job.answer_id, int(self._wall_s()), self.model_name)
+        return Answering(job, shape, self.desk, standing.text, self.limits.patience)
+
+    def _enter(self, phase: Phase) -> None:
+        self.phase = phase
+        self._on_change()
