@@ -23,6 +23,7 @@ CONFIDENCE: Final = 0.95
 _POWER: Final = 0.8
 _ROUNDING: Final = 1e-9  # equal values may differ in their last bits
 _MOST_ROUNDS: Final = 1000
+_LARGEST_LOG: Final = 700.0  # exp() of more is no float
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,15 @@ def pool_rounds(values: Sequence[float | None]) -> Pooled:
     if not known:
         return Pooled(0, None, None, None)
     return Pooled(len(known), median(known), min(known), max(known))
+
+
+def highest_expected(others: Sequence[float], chance: float) -> float | None:
+    """What one more value of the same kind exceeds with `chance`, log-normal; `None` below two."""
+    if len(others) < 2 or min(others) <= 0:
+        return None
+    logs = [math.log(value) for value in others]
+    reach = float(stdtrit(len(logs) - 1.0, 1 - chance)) * stdev(logs) * math.sqrt(1 + 1 / len(logs))
+    return math.exp(min(fmean(logs) + reach, _LARGEST_LOG))
 
 
 def power_of(

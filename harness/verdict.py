@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 from typing import Final
 
 from harness.metrics.results import CellResult, Verdict
 from harness.metrics.scheduler import ledger_faults, littles_law
 from harness.records.schema import CellRecord
+from harness.statistics import highest_expected
 
 _LAG_LIMIT_S: Final = 0.005
 _LAG_FLOOR_S: Final = 0.001
@@ -22,16 +24,22 @@ _LEAST_MEASURED_S: Final = 5.0
 _OTHERS_CPU_SHARE: Final = 0.10
 _CLOCK_DRIFT_S: Final = 0.1
 _LITTLE_TOLERANCE: Final = 0.05
+_COLD_START: Final = 1.10
+_COLD_START_CHANCE: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What rules look at. `measured_s` is summed over the rounds of this engine and load."""
+    """What rules look at. `measured_s` is summed over the rounds of this engine and load.
+
+    `later` are the results of this engine and load in later rounds, where this is the first.
+    """
 
     record: CellRecord
     result: CellResult
     measured_s: float
     simulated: bool = False
+    later: tuple[CellResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,27 @@ def _warmup(evidence: Evidence) -> str | None:
     return "there was no warm-up"
 
 
+def _cold_start(evidence: Evidence) -> str | None:
+    """Weights, kernels or caches that a warm-up did not warm make the first round a slow one.
+
+    The rounds serve the same requests, so their mean E2E can be compared. Asked for are a tenth
+    more than the later rounds' median, and more than these let happen once in a thousand times.
+    """
+    first, ok = evidence.result, evidence.result.counts.ok
+    same = [cell for cell in evidence.later if cell.finished and cell.counts.ok == ok]
+    later_s = [cell.e2e_s.mean for cell in same if cell.e2e_s.mean is not None]
+    highest_s = highest_expected(later_s, _COLD_START_CHANCE)
+    if evidence.simulated or not first.finished or first.e2e_s.mean is None or highest_s is None:
+        return None
+    times = first.e2e_s.mean / median(later_s)
+    if times <= _COLD_START or first.e2e_s.mean <= highest_s:
+        return None
+    return (
+        f"the first round was a cold one: its mean E2E is {times:.2f} times that of the "
+        f"{len(later_s)} later rounds, more than their spread explains"
+    )
+
+
 def _others_cpu(evidence: Evidence) -> str | None:
     trailer = evidence.record.trailer
     if trailer is None or (trailer.others_cpu_share or 0.0) <= _OTHERS_CPU_SHARE:
@@ -173,6 +202,7 @@ RULES: Final = (
     Rule("prefix hits in a cold workload", _prefix_hits),
     Rule("measured time", _measured_time),
     Rule("warm-up", _warmup),
+    Rule("cold start", _cold_start),
     Rule("CPU used by others", _others_cpu),
     Rule("clock drift", _clock_drift),
     Rule("ledger", _ledger),

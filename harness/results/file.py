@@ -158,11 +158,24 @@ def _results(cells: Sequence[CellRecord], settings: Mapping[str, Any]) -> tuple[
         replace(
             result,
             verdict=judge_cell(
-                Evidence(cell, result, measured_s[result.engine, result.load], simulated)
+                Evidence(
+                    record=cell,
+                    result=result,
+                    measured_s=measured_s[result.engine, result.load],
+                    simulated=simulated,
+                    later=_later_rounds(result, open_results),
+                )
             ),
         )
         for cell, result in zip(cells, open_results, strict=True)
     )
+
+
+def _later_rounds(result: CellResult, results: Sequence[CellResult]) -> tuple[CellResult, ...]:
+    """Of the same engine and load, where `result` is their first round; else none."""
+    own = [r for r in results if (r.engine, r.load) == (result.engine, result.load)]
+    is_first = result.round == min(r.round for r in own)
+    return tuple(r for r in own if r.round > result.round) if is_first else ()
 
 
 def _engine(spec: str, info: EngineInfo) -> EngineSummary:

@@ -12,6 +12,7 @@ from harness.looks import LOOK_CONFIDENCE
 from harness.statistics import (
     compare_rounds,
     compare_unpaired,
+    highest_expected,
     power_of,
     rounds_needed,
 )
@@ -95,3 +96,20 @@ def test_rounds_needed_grow_with_the_noise_and_shrink_with_the_effect():
     assert rounds_needed(0.999, 1.0) is None
     enough, too_few = (power_of(0.9, 0.07, n, confidence=0.95) for n in (8, 7))
     assert too_few < 0.95 <= enough
+
+
+def test_one_more_value_exceeds_the_highest_expected_as_seldom_as_stated():
+    rng = np.random.default_rng(9)
+    runs, chance = 4000, 0.05
+    higher = 0
+    for _ in range(runs):
+        *others, one_more = np.exp(rng.normal(1.0, 0.2, 6)).tolist()
+        higher += one_more > highest_expected(others, chance)
+    assert higher / runs == pytest.approx(chance, abs=3 * math.sqrt(0.05 * 0.95 / runs))
+
+
+def test_the_highest_expected_needs_two_positive_values_and_is_never_infinite():
+    assert highest_expected([1.0], 0.001) is None
+    assert highest_expected([1.0, 0.0, 2.0], 0.001) is None
+    assert highest_expected([2.0, 2.0], 0.001) == pytest.approx(2.0)
+    assert highest_expected([1.0, 100.0], 0.001) < math.inf

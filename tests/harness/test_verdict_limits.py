@@ -112,3 +112,49 @@ def test_a_forced_answer_is_exactly_as_long_as_asked(sound, asked, told):
     (request,) = sound.requests
     forced = replace(request, max_tokens=asked)
     assert ("number of output tokens" in reasons(replace(sound, requests=(forced,)))) is told
+
+
+LATER_S = (1.0, 1.02, 0.98, 1.01, 0.99)
+
+
+def with_mean_e2e(result, mean_s: float | None, **changes):
+    return replace(result, e2e_s=replace(result.e2e_s, mean=mean_s), **changes)
+
+
+def cold_start(cell, first_s, later, simulated: bool = False, **changes) -> bool:
+    result = summarise_cell(cell, Goodput())
+    first = with_mean_e2e(result, first_s, **changes)
+    others = tuple(with_mean_e2e(result, mean_s) for mean_s in later)
+    verdict = judge_cell(Evidence(cell, first, 6.0, simulated, others))
+    return "the first round was a cold one" in " | ".join(verdict.reasons)
+
+
+@pytest.mark.parametrize(
+    ("first_s", "told"), [(1.0, False), (1.09, False), (1.12, False), (1.2, True), (0.5, False)]
+)
+def test_a_first_round_that_later_rounds_do_not_explain_is_a_cold_one(sound, first_s, told):
+    """Spread of 1.6%: five later rounds explain up to 1.13 once in a thousand times."""
+    assert cold_start(sound, first_s, LATER_S) is told
+
+
+@pytest.mark.parametrize(("first_s", "told"), [(1.09, False), (1.11, True)])
+def test_a_tenth_is_the_least_that_is_told_however_steady_the_rounds(sound, first_s, told):
+    assert cold_start(sound, first_s, [1.0] * 5) is told
+
+
+def test_noisy_later_rounds_explain_a_slow_first_one(sound):
+    assert not cold_start(sound, 1.5, (0.8, 1.2, 1.0, 1.3, 0.9))
+    assert cold_start(sound, 1.5, LATER_S)
+
+
+@pytest.mark.parametrize("later", [(), (1.0,), (None, None, None)])
+def test_too_few_later_rounds_judge_no_first_one(sound, later):
+    assert not cold_start(sound, 99.0, later)
+
+
+def test_a_first_round_is_set_against_rounds_alike_alone(sound):
+    assert not cold_start(sound, 2.0, LATER_S, simulated=True)
+    assert not cold_start(sound, 2.0, LATER_S, interrupted=True)
+    assert not cold_start(sound, None, LATER_S)
+    counts = summarise_cell(sound, Goodput()).counts
+    assert not cold_start(sound, 2.0, LATER_S, counts=replace(counts, ok=0, failed=1))

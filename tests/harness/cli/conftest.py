@@ -13,7 +13,8 @@ import pytest
 
 from harness.cli.main import run_command
 
-PLUGIN = Path(__file__).parent / "plugin" / "cbbench_fakes.py"
+PLUGIN = Path(__file__).parent / "plugin"
+ENTRY_POINTS = "[cbbench.engines]\nfake = cbbench_fakes:FAKE\nliar = cbbench_liars:LIAR\n"
 LIMIT_S = 60
 SMALL = [
     *("--workload", "uniform", "--num-prompts", "6", "--input-len", "8", "--output-len", "4"),
@@ -23,13 +24,14 @@ SMALL = [
 
 @pytest.fixture
 def fake_plugin(tmp_path: Path) -> Path:
-    """A folder for PYTHONPATH in which the engine `fake` is installed."""
+    """A folder for PYTHONPATH in which the engines `fake` and `liar` are installed."""
     folder = tmp_path / "plugin"
     metadata = folder / "cbbench_fakes-1.0.dist-info"
     metadata.mkdir(parents=True)
-    shutil.copy(PLUGIN, folder)
+    for module in PLUGIN.glob("*.py"):
+        shutil.copy(module, folder)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: cbbench-fakes\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[cbbench.engines]\nfake = cbbench_fakes:FAKE\n")
+    (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
     return folder
 
 

@@ -232,3 +232,24 @@ def test_verdict_sums_measured_time_over_rounds(player, tmp_path):
         )
     run = close_run(tmp_path)
     assert [r.verdict.status for r in run.results if r.verdict] == ["VALID", "VALID"]
+
+
+def test_the_first_round_of_each_engine_and_load_is_set_against_its_later_ones(player, tmp_path):
+    open_run(tmp_path, {}, {})
+    for engine, load, first_s in (("a", "x", 2.0), ("a", "y", 1.0), ("b", "x", 1.0)):
+        for number in range(1, 7):
+            end_s = first_s if number == 1 else 1.0
+            player.record(
+                [player.request("r", out=1)],
+                player.answer("r", [end_s]),
+                engine=engine,
+                load=load,
+                number=number,
+            )
+    run = close_run(tmp_path)
+    cold = [
+        (r.engine, r.load, r.round)
+        for r in run.results
+        if any("cold one" in reason for reason in r.verdict.reasons)
+    ]
+    assert cold == [("a", "x", 1)]
