@@ -229,6 +229,7 @@ class ModelInfo:
     kv_bytes_per_token: int
     dtype: str
     device: str
+    device_name: str | None = None  # a GPU's model; of a CPU the environment tells it
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ class WallClock:
     def __init__(self) -> None:
         self._t0_s = time.perf_counter()
 
-    def restart(self) -> None:
-        """Makes now the new t0."""
-        self._t0_s = time.perf_counter()
+    def restart(self, at_s: float | None = None) -> None:
+        """Makes now the new t0, or the instant `at_s` of `time.perf_counter()`."""
+        self._t0_s = time.perf_counter() if at_s is None else at_s
 
     def now(self) -> float:
         return time.perf_counter() - self._t0_s

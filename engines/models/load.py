@@ -149,6 +149,7 @@ def _describe(
         kv_bytes_per_token=kv_bytes_per_token(text, dtype),
         dtype=str(dtype).removeprefix("torch."),
         device=str(device),
+        device_name=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
     )
 
 

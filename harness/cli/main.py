@@ -16,6 +16,9 @@ import typer
 
 from engines.api import CbbenchError
 from engines.clock import WallClock
+from harness.cli.baseline import app as baseline_app
+from harness.cli.calibrate import calibrate
+from harness.cli.check import check
 from harness.cli.compare import compare
 from harness.cli.engines import engines
 from harness.cli.model import app as model_app
@@ -40,9 +43,12 @@ app.command()(run)
 app.command()(serve)
 app.command()(report)
 app.command()(compare)
+app.command()(check)
+app.command()(calibrate)
 app.command()(replay)
 app.command()(engines)
 app.command()(workloads)
+app.add_typer(baseline_app, name="baseline")
 app.add_typer(model_app, name="model")
 
 

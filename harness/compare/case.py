@@ -20,7 +20,7 @@ class Case:
 
     `facts` are settings in force, for telling what else differs. `definitions` says of a metric
     how it differs from cbbench's own; it is empty for cbbench's results. `unfinished` rounds are
-    not among `rounds` unless there are no others. `kept_up` is `None` where it cannot be told.
+    not among `rounds` unless no round `ended`. `kept_up` is `None` where it cannot be told.
     """
 
     engine: str
@@ -33,6 +33,7 @@ class Case:
     ok: int | None
     suspect: int = 0
     unfinished: int = 0
+    ended: bool = True
     kept_up: bool | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     definitions: Mapping[str, str] = field(default_factory=dict)

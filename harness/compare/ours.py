@@ -55,6 +55,7 @@ def _case(run: RunFile, engine: str, load: str) -> Case:
         ok=sum(cell.counts.ok for cell in every),
         suspect=sum(c.verdict is not None and c.verdict.status == "SUSPECT" for c in every),
         unfinished=sum(not cell.finished for cell in every),
+        ended=any(cell.finished for cell in every),
         kept_up=kept_up(run, load, engine),
         facts=_engine_facts(run, engine),
     )

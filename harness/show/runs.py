@@ -204,8 +204,7 @@ def _case_remarks(case: Case) -> list[str]:
     if case.offered is not None and case.ok is not None and case.ok < case.offered:
         remarks.append(f"{case.ok} of {case.offered} requests were ok")
     if case.suspect:
-        remarks.append(f"{case.suspect} of {len(case.rounds)} rounds are SUSPECT")
+        remarks.append(f"SUSPECT rounds: {case.suspect} of {len(case.rounds)}")
     if case.unfinished:
-        kept = case.unfinished >= len(case.rounds)
-        remarks.append(unfinished_note(case.unfinished, kept=kept))
+        remarks.append(unfinished_note(case.unfinished, kept=not case.ended))
     return remarks

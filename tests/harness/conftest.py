@@ -163,10 +163,11 @@ def make_run(tmp_path: Path) -> MakeRun:
         load: str = "all-at-once",
         environment: Mapping[str, object] = ENVIRONMENT,
         info: Mapping[str, object] | None = None,
+        trailer: CellTrailer | None = TRAILER,
         **settings: object,
     ) -> Path:
         player = Player(tmp_path / name)
-        player.folder.mkdir()
+        (player.folder / "raw").mkdir(parents=True)
         for label, rates in engines.items():
             for number, rate in enumerate(rates, 1):
                 stats = RequestStats(
@@ -175,7 +176,15 @@ def make_run(tmp_path: Path) -> MakeRun:
                 requests = [player.request(f"r{i}", out=10) for i in range(4)]
                 events = _paced(player, requests, rate, stats)
                 told = player.info(label, info or {"rows": 4})
-                player.record(requests, events, engine=label, load=load, number=number, info=told)
+                player.record(
+                    requests,
+                    events,
+                    engine=label,
+                    load=load,
+                    number=number,
+                    info=told,
+                    trailer=trailer,
+                )
         order = {"engine_order": list(engines)}
         close_run(player.folder, {**SETTINGS, **order, **settings}, environment)
         return player.folder

@@ -44,7 +44,8 @@ def number(value: float | None, digits: int = 3) -> str:
         return "inf" if value > 0 else "-inf"
     if value == 0:
         return "0"
-    behind = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    rounded = float(f"{value:.{digits - 1}e}")  # 9.999 has the figures of 10.0
+    behind = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
     return f"{value:.{min(behind, 9)}f}"
 
 
