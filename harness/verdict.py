@@ -33,6 +33,7 @@ class Evidence:
     """What rules look at. `measured_s` is summed over the rounds of this engine and load.
 
     `later` are the results of this engine and load in later rounds, where this is the first.
+    `shared_prompt_share` is how much of the prompts an empty prefix cache may find.
     """
 
     record: CellRecord
@@ -40,6 +41,7 @@ class Evidence:
     measured_s: float
     simulated: bool = False
     later: tuple[CellResult, ...] = ()
+    shared_prompt_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +96,16 @@ def _output_lengths(evidence: Evidence) -> str | None:
 
 
 def _prefix_hits(evidence: Evidence) -> str | None:
-    """Sessions share their history on purpose; a workload without them is meant to be cold."""
-    share = evidence.result.prefix_hit_share
-    meant_cold = not any(request.session for request in evidence.record.requests)
-    if share is None or share <= _PREFIX_HIT_SHARE or not meant_cold:
+    """What prompts of the workload have in common may be found; more was there before the run."""
+    share, common = evidence.result.prefix_hit_share, evidence.shared_prompt_share
+    if share is None or share <= common + _PREFIX_HIT_SHARE:
         return None
-    return f"{share:.1%} of prompt tokens came from a prefix cache that was meant to be cold"
+    if not common:
+        return f"{share:.1%} of prompt tokens came from a prefix cache that was meant to be cold"
+    return (
+        f"{share:.1%} of prompt tokens came from a prefix cache, but the prompts have only "
+        f"{common:.1%} in common; the cache was meant to be empty at first"
+    )
 
 
 def _measured_time(evidence: Evidence) -> str | None:

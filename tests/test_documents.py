@@ -114,6 +114,16 @@ def test_the_workload_of_contributing_loads(tmp_path):
     assert described.num_prompts == 40
 
 
+def test_the_workloads_of_their_page_load_and_share_what_they_say(tmp_path):
+    assistants, talks = blocks("docs/workloads.md", "toml")
+    for name, text in (("assistants", assistants), ("talks", talks)):
+        path = tmp_path / f"{name}.toml"
+        path.write_text(text)
+        described = describe(open_workload(str(path)))
+        assert described.shared_prompt_share > 0.4
+        assert bool(described.sessions) is (name == "talks")
+
+
 def commands() -> list[str]:
     found = []
     for document in DOCUMENTS:

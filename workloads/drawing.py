@@ -14,8 +14,9 @@ from typing import Final
 from engines.api import CbbenchError
 from workloads.arrivals import check_burstiness, unit_arrivals
 from workloads.config import TextPrompts, WorkloadConfig
-from workloads.lengths import Component, LengthPair, around, draw_lengths, fit_context
+from workloads.lengths import Component, LengthPair, around, fit_context
 from workloads.loads import AnyLoad, Load, RelativeLoad, all_at_once, relative
+from workloads.outlines import Outline, draw_outlines, plain_outlines
 from workloads.preset_files import Preset
 from workloads.randomness import check_seed
 from workloads.traces.rows import Trace
@@ -39,9 +40,9 @@ class DrawOptions:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Requests to be: lengths and arrivals, and token ids where the prompts were texts."""
+    """Requests to be: outlines and arrivals, and token ids where the prompts were texts."""
 
-    lengths: Sequence[LengthPair]
+    outlines: Sequence[Outline]
     arrivals_s: Sequence[float]
     burstiness: float
     default_loads: tuple[AnyLoad, ...]
@@ -49,14 +50,24 @@ class Draft:
     base_rate: float = 1.0
     token_ids: Sequence[tuple[int, ...]] | None = None
 
+    @property
+    def lengths(self) -> list[LengthPair]:
+        return [outline.lengths for outline in self.outlines]
+
 
 def check_options(config: WorkloadConfig, options: DrawOptions) -> None:
     """Raises `CbbenchError` for an option that means nothing, or not for this workload."""
     check_seed(options.seed)
     _check_values(options)
     match config.content:
-        case Preset():
+        case Preset() as preset:
             _refuse_trace_scale(config.spec, options)
+            if preset.composes_prompts and options.input_len is not None:
+                raise CbbenchError(
+                    f"workload {config.spec!r} makes prompts of parts that others have too; got an "
+                    f"input length of {options.input_len}; leave it out, or change the parts in a "
+                    "preset file of your own"
+                )
         case Trace() as trace:
             what = f"trace {trace.path}"
             _refuse(what, "input length", options.input_len)
@@ -90,7 +101,7 @@ def _draft_preset(preset: Preset, options: DrawOptions, max_model_len: int) -> D
     burstiness = preset.burstiness if options.burstiness is None else options.burstiness
     components = [_overridden(component, options) for component in preset.components]
     return Draft(
-        lengths=draw_lengths(components, count, options.seed, max_model_len),
+        outlines=draw_outlines(components, preset.sessions, count, options.seed, max_model_len),
         arrivals_s=unit_arrivals(count, burstiness, options.seed),
         burstiness=burstiness,
         default_loads=tuple(_renamed(load, burstiness) for load in preset.default_loads),
@@ -102,10 +113,12 @@ def _draft_trace(trace: Trace, options: DrawOptions, max_model_len: int) -> Draf
     arrivals_s = [row.arrival_s * options.trace_scale for row in rows]
     base_rate = (len(rows) - 1) / arrivals_s[-1] if arrivals_s[-1] > 0 else math.inf
     return Draft(
-        lengths=[
-            fit_context(LengthPair(row.prompt_tokens, row.output_tokens), max_model_len)
-            for row in rows
-        ],
+        outlines=plain_outlines(
+            [
+                fit_context(LengthPair(row.prompt_tokens, row.output_tokens), max_model_len)
+                for row in rows
+            ]
+        ),
         arrivals_s=arrivals_s,
         burstiness=1.0,
         default_loads=(Load("trace", base_rate),),
@@ -132,10 +145,12 @@ def _draft_texts(
             )
     burstiness = 1.0 if options.burstiness is None else options.burstiness
     return Draft(
-        lengths=[
-            _fit_output(len(ids), options.output_len or prompt.max_tokens, max_model_len)
-            for prompt, ids in zip(prompts, token_ids, strict=True)
-        ],
+        outlines=plain_outlines(
+            [
+                _fit_output(len(ids), options.output_len or prompt.max_tokens, max_model_len)
+                for prompt, ids in zip(prompts, token_ids, strict=True)
+            ]
+        ),
         arrivals_s=unit_arrivals(count, burstiness, options.seed),
         burstiness=burstiness,
         default_loads=(all_at_once(), relative(0.7, burstiness)),

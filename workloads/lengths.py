@@ -112,17 +112,36 @@ class Exponential:
 
 
 @dataclass(frozen=True, slots=True)
+class Shared:
+    """Beginnings that prompts have in common: so many texts, each equally often."""
+
+    prefixes: int
+    tokens: Distribution
+
+
+@dataclass(frozen=True, slots=True)
 class Component:
-    """One part of a mixture, for prompt and answer together; the label is the request's class."""
+    """One part of a mixture, for prompt and answer together; the label is the request's class.
+
+    With `every`, each so-manieth request is of this component, and its weight means nothing. The
+    beginning that a prompt shares comes on top of the length that `prompt` gives.
+    """
 
     label: str
     weight: float
     prompt: Distribution
     output: Distribution
+    every: int | None = None
+    shared: Shared | None = None
 
     def __post_init__(self) -> None:
         got = f"component {self.label!r} with weight {self.weight:g}"
         _require(0 < self.weight < math.inf, got, "a weight > 0")
+        _require(
+            self.every is None or self.every >= 2,
+            f"component {self.label!r} as every {self.every}th request",
+            "every >= 2",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,26 +167,35 @@ def around(length: int, range_ratio: float) -> Distribution:
     return Fixed(length) if low == high else Uniform(low, high)
 
 
-def draw_lengths(
-    components: Sequence[Component], count: int, seed: int, max_model_len: int
-) -> list[LengthPair]:
-    """The lengths of `count` requests; fewer of the same seed are the beginning of more.
+class LengthDrawer:
+    """Draws request after request; fewer of the same seed are the beginning of more.
 
     Components, prompts and outputs have a stream each: another output distribution leaves the
-    prompts as they were.
+    prompts as they were. Raises `CbbenchError` when each component wants its own requests.
     """
-    choices = Stream(seed, Purpose.COMPONENTS)
-    prompts = Stream(seed, Purpose.PROMPT_LENGTHS)
-    outputs = Stream(seed, Purpose.OUTPUT_LENGTHS)
-    bounds = list(accumulate(component.weight for component in components))
-    drawn = []
-    for _ in range(count):
-        component = components[_index_of(choices.uniform() * bounds[-1], bounds)]
-        prompt, prompt_clipped = _whole(component.prompt, prompts)
-        output, output_clipped = _whole(component.output, outputs)
-        pair = LengthPair(prompt, output, component.label, prompt_clipped, output_clipped)
-        drawn.append(fit_context(pair, max_model_len))
-    return drawn
+
+    def __init__(self, components: Sequence[Component], seed: int) -> None:
+        self._choices = Stream(seed, Purpose.COMPONENTS)
+        self._prompts = Stream(seed, Purpose.PROMPT_LENGTHS)
+        self._outputs = Stream(seed, Purpose.OUTPUT_LENGTHS)
+        self._regular = [c for c in components if c.every is not None]
+        self._others = [c for c in components if c.every is None]
+        _require(bool(self._others), "a mixture of `every` alone", "a component with a weight")
+        self._bounds = list(accumulate(component.weight for component in self._others))
+        self._drawn = 0
+
+    def component(self) -> Component:
+        """Of the next request."""
+        self._drawn += 1
+        chosen = _index_of(self._choices.uniform() * self._bounds[-1], self._bounds)
+        due = (c for c in self._regular if c.every and self._drawn % c.every == 0)
+        return next(due, self._others[chosen])
+
+    def pair(self, component: Component) -> LengthPair:
+        """Not fitted to any context, and without what the prompt shares."""
+        prompt, prompt_clipped = whole_length(component.prompt, self._prompts)
+        output, output_clipped = whole_length(component.output, self._outputs)
+        return LengthPair(prompt, output, component.label, prompt_clipped, output_clipped)
 
 
 def fit_context(pair: LengthPair, max_model_len: int) -> LengthPair:
@@ -187,7 +215,8 @@ def fit_context(pair: LengthPair, max_model_len: int) -> LengthPair:
     )
 
 
-def _whole(distribution: Distribution, stream: Stream) -> tuple[int, bool]:
+def whole_length(distribution: Distribution, stream: Stream) -> tuple[int, bool]:
+    """A length in tokens, and whether the distribution's bounds have changed it."""
     length = math.floor(distribution.draw(stream) + 0.5)
     clipped = max(length, distribution.minimum)
     if distribution.maximum is not None:

@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 
 from workloads.config import TextPrompts, WorkloadConfig, open_workload
-from workloads.lengths import LengthPair, draw_lengths
+from workloads.lengths import LengthPair
+from workloads.outlines import Outline, draw_outlines, shared_share
 from workloads.preset_files import Preset, preset_names
 from workloads.traces.rows import Trace
 
@@ -36,7 +37,10 @@ class LengthSummary:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A workload in words and quantiles; the lengths of texts are not known before encoding."""
+    """A workload in words and quantiles; the lengths of texts are not known before encoding.
+
+    `shared_prompt_share` is the share of prompt tokens that an empty prefix cache may find.
+    """
 
     name: str
     description: str
@@ -46,6 +50,8 @@ class Description:
     classes: tuple[str, ...] = ()
     prompt: LengthSummary | None = None
     output: LengthSummary | None = None
+    sessions: int = 0
+    shared_prompt_share: float = 0.0
 
 
 def describe_presets() -> list[Description]:
@@ -71,7 +77,8 @@ def describe(config: WorkloadConfig) -> Description:
 
 
 def _describe_preset(preset: Preset) -> Description:
-    pairs = draw_lengths(preset.components, _SAMPLE, seed=0, max_model_len=_NO_CONTEXT)
+    drawn = draw_outlines(preset.components, preset.sessions, _SAMPLE, 0, _NO_CONTEXT)
+    offered = drawn[: preset.num_prompts]
     labels = dict.fromkeys(component.label for component in preset.components)
     return Description(
         name=preset.name,
@@ -80,9 +87,16 @@ def _describe_preset(preset: Preset) -> Description:
         num_prompts=preset.num_prompts,
         loads=tuple(load.name for load in preset.default_loads),
         classes=tuple(label for label in labels if label),
-        prompt=LengthSummary.of([pair.prompt for pair in pairs]),
-        output=LengthSummary.of([pair.output for pair in pairs]),
+        prompt=LengthSummary.of([outline.lengths.prompt for outline in drawn]),
+        output=LengthSummary.of([outline.lengths.output for outline in drawn]),
+        sessions=len({outline.session for outline in offered} - {None}),
+        shared_prompt_share=shared_share([_as_tokens(outline) for outline in offered]),
     )
+
+
+def _as_tokens(outline: Outline) -> tuple[int, ...]:
+    """Numbers that are equal where the tokens would be."""
+    return tuple((part.number << 32) + i for part in outline.parts for i in range(part.length))
 
 
 def _describe_trace(name: str, trace: Trace) -> Description:

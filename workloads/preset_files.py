@@ -21,9 +21,11 @@ from workloads.lengths import (
     Fixed,
     LogNormal,
     Normal,
+    Shared,
     Uniform,
 )
 from workloads.loads import AnyLoad, all_at_once, at_rate, relative
+from workloads.outlines import Sessions
 from workloads.suggest import unknown
 
 _FOLDER: Final = Path(__file__).parent / "presets"
@@ -41,6 +43,12 @@ class Preset:
     burstiness: float
     components: tuple[Component, ...]
     default_loads: tuple[AnyLoad, ...]
+    sessions: Sessions | None = None
+
+    @property
+    def composes_prompts(self) -> bool:
+        """Whether prompts have parts in common, so that no single length makes them."""
+        return self.sessions is not None or any(c.shared is not None for c in self.components)
 
 
 def preset_names() -> list[str]:
@@ -72,7 +80,9 @@ def read_preset(path: Path) -> Preset:
 
 
 def _preset(name: str, keys: _Keys) -> Preset:
-    keys.allow("description", "source", "num_prompts", "burstiness", "components", "loads")
+    keys.allow(
+        "description", "source", "num_prompts", "burstiness", "components", "sessions", "loads"
+    )
     burstiness = keys.number("burstiness", 1.0)
     check_burstiness(burstiness)
     return Preset(
@@ -83,17 +93,32 @@ def _preset(name: str, keys: _Keys) -> Preset:
         burstiness=burstiness,
         components=tuple(_component(part) for part in keys.tables("components")),
         default_loads=tuple(_load(part, burstiness) for part in keys.tables("loads")),
+        sessions=_sessions(keys.table("sessions")) if "sessions" in keys.values else None,
     )
 
 
 def _component(keys: _Keys) -> Component:
-    keys.allow("label", "weight", "prompt", "output")
+    keys.allow("label", "weight", "every", "shared", "prompt", "output")
+    if "every" in keys.values and "weight" in keys.values:
+        raise CbbenchError("a component has `every` or a `weight`, not both; leave one out")
     return Component(
         label=keys.text("label", ""),
         weight=keys.number("weight", 1.0),
         prompt=_distribution(keys.table("prompt")),
         output=_distribution(keys.table("output")),
+        every=keys.whole("every") if "every" in keys.values else None,
+        shared=_shared(keys.table("shared")) if "shared" in keys.values else None,
     )
+
+
+def _shared(keys: _Keys) -> Shared:
+    keys.allow("prefixes", "tokens")
+    return Shared(keys.whole("prefixes"), _distribution(keys.table("tokens")))
+
+
+def _sessions(keys: _Keys) -> Sessions:
+    keys.allow("turns", "at_once")
+    return Sessions(_distribution(keys.table("turns")), keys.whole("at_once"))
 
 
 def _distribution(keys: _Keys) -> Distribution:

@@ -35,6 +35,9 @@ class Purpose(IntEnum):
     FIRST_TOKENS = 6
     SECOND_TOKENS = 7
     WARMUP = 8
+    PREFIX_LENGTHS = 9
+    PREFIXES = 10
+    TURNS = 11
 
 
 def check_seed(seed: int) -> None:

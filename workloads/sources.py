@@ -10,7 +10,7 @@ import heapq
 import math
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from engines.api import (
@@ -25,6 +25,8 @@ from engines.api import (
 )
 from workloads.loads import Load
 from workloads.waiting import Waiter
+
+_Chain = deque[Request]  # those that come one after another
 
 
 class ScheduledSource:
@@ -67,23 +69,29 @@ class ScheduledSource:
 class ClosedLoopSource:
     """At most `max_concurrency` requests at once: a finish of any status frees the next one.
 
+    A session holds its slot to its end: a turn comes when the one before it has finished, so the
+    cap counts sessions. `None` is no cap: then all sessions begin at t0.
+
     Also a `Sink`, which must see every batch of events before the next `take`. A request's
     `scheduled_s` becomes the instant at which its slot was freed, unless `keep_schedule`: then
-    it stays the schedule's, so that the wait for a slot counts as latency.
+    it stays the schedule's, turns too, so that the wait for a slot counts as latency.
     """
 
     def __init__(
         self,
         requests: Sequence[Request],
         clock: Clock,
-        max_concurrency: int,
+        max_concurrency: int | None,
         *,
         keep_schedule: bool = False,
     ) -> None:
-        self._waiting = deque(sorted(requests, key=lambda request: request.scheduled_s))
-        slots = max(1, min(max_concurrency, len(requests)))  # a cap may be out of all proportion
-        self._free_since = deque([0.0] * slots)
-        self._in_flight: set[RequestId] = set()
+        ordered = sorted(requests, key=lambda request: request.scheduled_s)
+        self._waiting = deque(_chains(ordered, split=keep_schedule))
+        most = len(self._waiting)
+        slots = max(1, min(max_concurrency or most, most))  # a cap may be out of all proportion
+        self._free: deque[tuple[float, _Chain]] = deque([(0.0, deque())] * slots)
+        self._in_flight: dict[RequestId, _Chain] = {}
+        self._left = len(ordered)
         self._keep_schedule = keep_schedule
         self._taken_at_s = -math.inf
         self._waiter = Waiter(clock)
@@ -93,17 +101,18 @@ class ClosedLoopSource:
         with self._waiter.lock:
             self._taken_at_s = now_s
             self._waiter.seen()
-            while len(taken) < limit and self._waiting and self._free_since:
-                if self._due_s() > now_s:
+            while len(taken) < limit and (due := self._next()) is not None:
+                if due[0] > now_s:
                     break
-                taken.append(self._hand_out())
+                taken.append(self._hand_out(*due))
         return taken
 
     def next_due(self) -> Due:
         with self._waiter.lock:
-            if not self._waiting:
+            if not self._left:
                 return END
-            return self._due_s() if self._free_since else BLOCKED
+            due = self._next()
+            return BLOCKED if due is None else due[0]
 
     def cancelled(self) -> tuple[RequestId, ...]:
         return ()
@@ -111,16 +120,17 @@ class ClosedLoopSource:
     def wait(self, until_s: float) -> None:
         """Sleeps until `until_s`, the next arrival since the last `take`, a finish or `wake()`."""
         with self._waiter.lock:
-            if self._waiting and self._free_since and self._due_s() > self._taken_at_s:
-                until_s = min(until_s, self._due_s())
+            due = self._next()
+            if due is not None and due[0] > self._taken_at_s:
+                until_s = min(until_s, due[0])
         self._waiter.wait_until(until_s)
 
     def emit(self, events: StepEvents) -> None:
         with self._waiter.lock:
             ended = [f for f in events.finished if f.request_id in self._in_flight]
             for finish in ended:
-                self._in_flight.discard(finish.request_id)
-                self._free_since.append(events.time_s)
+                rest = self._in_flight.pop(finish.request_id)
+                self._free.append((events.time_s, rest))
         if ended:
             self._waiter.tell()
 
@@ -128,15 +138,28 @@ class ClosedLoopSource:
         """From another thread: ends the present wait, or the next one."""
         self._waiter.wake()
 
-    def _due_s(self) -> float:
-        if self._keep_schedule:
-            return max(self._waiting[0].scheduled_s, self._free_since[0])
-        return self._free_since[0]
+    def _next(self) -> tuple[float, int] | None:
+        """When the next request is due, and which slot it takes; `None` while there is none.
 
-    def _hand_out(self) -> Request:
-        request, freed_s = self._waiting.popleft(), self._free_since.popleft()
-        self._in_flight.add(request.request_id)
-        return request if self._keep_schedule else replace(request, scheduled_s=freed_s)
+        Slots are in the order in which they were freed. One whose session has ended takes the
+        next session, as long as there are any.
+        """
+        for slot, (freed_s, rest) in enumerate(self._free):
+            if rest:
+                return freed_s, slot
+            if self._waiting:
+                scheduled_s = self._waiting[0][0].scheduled_s if self._keep_schedule else 0.0
+                return max(scheduled_s, freed_s), slot
+        return None
+
+    def _hand_out(self, due_s: float, slot: int) -> Request:
+        _, rest = self._free[slot]
+        del self._free[slot]
+        chain = rest or self._waiting.popleft()
+        request = chain.popleft()
+        self._in_flight[request.request_id] = chain
+        self._left -= 1
+        return request if self._keep_schedule else replace(request, scheduled_s=due_s)
 
 
 class QueueSource:
@@ -227,18 +250,24 @@ class QueueSource:
         self._waiter.wake()
 
 
-def sets_arrivals(load: Load) -> bool:
+def sets_arrivals(requests: Sequence[Request], load: Load) -> bool:
     """Whether a request arrives when another ends, as no schedule can tell: a closed loop."""
-    return load.max_concurrency is not None and load.request_rate == math.inf
+    has_sessions = any(request.session is not None for request in requests)
+    return load.request_rate == math.inf and (load.max_concurrency is not None or has_sessions)
 
 
 def make_source(requests: Sequence[Request], clock: Clock, load: Load) -> RequestSource:
     """The source that plays `load`. One that is also a `Sink` must be given the events too."""
-    if load.max_concurrency is None:
+    is_closed = sets_arrivals(requests, load)
+    if load.max_concurrency is None and not is_closed:
         return ScheduledSource(requests, clock)
-    return ClosedLoopSource(
-        requests,
-        clock,
-        load.max_concurrency,
-        keep_schedule=not sets_arrivals(load),
-    )
+    return ClosedLoopSource(requests, clock, load.max_concurrency, keep_schedule=not is_closed)
+
+
+def _chains(requests: Iterable[Request], *, split: bool) -> list[_Chain]:
+    """Requests that follow each other: the turns of a session, others alone; all if `split`."""
+    chains: dict[object, _Chain] = {}
+    for index, request in enumerate(requests):
+        alone = split or request.session is None
+        chains.setdefault(index if alone else request.session, deque()).append(request)
+    return list(chains.values())

@@ -11,6 +11,7 @@ import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from workloads.config import WorkloadConfig, open_workload
 from workloads.drawing import Draft, DrawOptions, Encode, check_options, draft
 from workloads.lengths import LengthPair, fit_context
 from workloads.loads import AnyLoad, Load, RelativeLoad, at_load, loads_for
+from workloads.outlines import Parts, shared_share
 from workloads.prompts import PromptDrawer
 from workloads.randomness import Purpose, permutation
 
@@ -62,6 +64,8 @@ class Workload:
     `base_rate` is the mean rate of those times: 1 for drawn arrivals, the trace's own otherwise,
     `inf` when all of a trace's arrivals are at one instant. `burstiness` means nothing with
     `own_times`. `clipped` counts the requests whose `prompt` or `output` length had to change.
+    `parts` tells what each prompt is made of, and is empty where prompts were texts.
+    `shared_prompt_share` is the share of prompt tokens that an empty prefix cache may find.
     """
 
     name: str
@@ -71,10 +75,16 @@ class Workload:
     own_times: bool
     base_rate: float
     burstiness: float
-    random_prompts: bool
+    parts: tuple[Parts, ...]
+    shared_prompt_share: float
     settings: Mapping[str, JsonValue]
     clipped: Mapping[str, int]
     default_loads: tuple[AnyLoad, ...]
+
+    @property
+    def num_sessions(self) -> int:
+        """0: each request stands for itself."""
+        return len({request.session for request in self.requests} - {None})
 
 
 def check_draw(
@@ -145,7 +155,8 @@ def draw(
         own_times=drafted.own_times,
         base_rate=drafted.base_rate,
         burstiness=drafted.burstiness,
-        random_prompts=drafted.token_ids is None,
+        parts=_parts(drafted),
+        shared_prompt_share=shared_share([request.prompt_token_ids for request in requests]),
         settings=_settings(config, options, drafted, limits.max_model_len),
         clipped={
             "prompt": sum(pair.prompt_clipped for pair in drafted.lengths),
@@ -181,23 +192,26 @@ def warmup_requests(workload: Workload, n: int, limits: ModelLimits) -> list[Req
 def fresh_prompts(workload: Workload, generation: int, limits: ModelLimits) -> Workload:
     """The same lengths and arrivals with token ids that no other generation has.
 
-    For engines whose prefix cache cannot be emptied between rounds. Generation 0 is the workload
-    itself; prompts that were texts stay as they are.
+    For engines whose prefix cache cannot be emptied between rounds. What prompts of a generation
+    have in common stays so. Generation 0 is the workload itself; texts stay as they are.
     """
-    if generation == 0 or not workload.random_prompts:
+    if generation == 0 or not workload.parts:
         return workload
     drawer = _drawer(workload.seed, limits)
-    first = generation * len(workload.requests)
+    texts = 1 + max(part.number for parts in workload.parts for part in parts)
     requests = tuple(
-        replace(request, prompt_token_ids=drawer.draw(first + i, len(request.prompt_token_ids)))
-        for i, request in enumerate(workload.requests)
+        replace(request, prompt_token_ids=_compose(drawer, parts, generation * texts))
+        for request, parts in zip(workload.requests, workload.parts, strict=True)
     )
     fresh_hash = workload_hash(requests, workload.burstiness)
     return replace(workload, requests=requests, hash=fresh_hash)
 
 
 def workload_hash(requests: Sequence[Request], burstiness: float) -> str:
-    """SHA-256 in hex over token ids, lengths, `max_tokens`, the unrated arrivals, burstiness."""
+    """SHA-256 in hex over token ids, lengths, `max_tokens`, the unrated arrivals, burstiness.
+
+    Where there are sessions, over them too.
+    """
     digest = hashlib.sha256(b"cbbench workload 1")
     digest.update(struct.pack("<qd", len(requests), burstiness))
     for request in requests:
@@ -206,6 +220,8 @@ def workload_hash(requests: Sequence[Request], burstiness: float) -> str:
             struct.pack("<qqd", len(request.prompt_token_ids), max_tokens, request.scheduled_s)
         )
         digest.update(np.array(request.prompt_token_ids, dtype="<i8").tobytes())
+    if any(request.session is not None for request in requests):
+        digest.update(repr([request.session for request in requests]).encode())
     return digest.hexdigest()
 
 
@@ -213,20 +229,32 @@ def _prompts(drafted: Draft, seed: int, limits: ModelLimits) -> Iterable[tuple[i
     if drafted.token_ids is not None:
         return drafted.token_ids
     drawer = _drawer(seed, limits)
-    return (drawer.draw(i, pair.prompt) for i, pair in enumerate(drafted.lengths))
+    return (_compose(drawer, parts, 0) for parts in _parts(drafted))
+
+
+def _parts(drafted: Draft) -> tuple[Parts, ...]:
+    if drafted.token_ids is not None:
+        return ()
+    return tuple(outline.parts for outline in drafted.outlines)
+
+
+def _compose(drawer: PromptDrawer, parts: Parts, first_number: int) -> tuple[int, ...]:
+    texts = (drawer.draw(first_number + part.number, part.length) for part in parts)
+    return tuple(chain.from_iterable(texts))
 
 
 def _requests(drafted: Draft, prompts: Iterable[tuple[int, ...]]) -> tuple[Request, ...]:
-    rows = zip(prompts, drafted.lengths, drafted.arrivals_s, strict=True)
+    rows = zip(prompts, drafted.outlines, drafted.arrivals_s, strict=True)
     return tuple(
         Request(
             request_id=f"{i:05d}",
             prompt_token_ids=prompt,
-            max_tokens=pair.output,
+            max_tokens=outline.lengths.output,
             scheduled_s=arrival_s,
-            request_class=pair.label,
+            request_class=outline.lengths.label,
+            session=outline.session,
         )
-        for i, (prompt, pair, arrival_s) in enumerate(rows)
+        for i, (prompt, outline, arrival_s) in enumerate(rows)
     )
 
 
@@ -238,7 +266,7 @@ def _settings(
     return {
         "workload": config.name,
         "seed": options.seed,
-        "num_prompts": len(drafted.lengths),
+        "num_prompts": len(drafted.outlines),
         "input_len": options.input_len,
         "output_len": options.output_len,
         "range_ratio": options.range_ratio,

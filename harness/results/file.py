@@ -5,7 +5,7 @@
 
 The names in run.json are METRICS.md's. `settings` is what the caller ran with, as JSON:
 
-    workload       {name, seed, hash, settings, clipped}
+    workload       {name, seed, hash, settings, clipped, sessions, shared_prompt_share}
     loads          [{name, request_rate (number or "inf"), max_concurrency}], in order
     engine_order   [label], in order; baseline: a label or null
     rounds, goodput (the text of --goodput or null), simulated (true in virtual time)
@@ -154,6 +154,7 @@ def _results(cells: Sequence[CellRecord], settings: Mapping[str, Any]) -> tuple[
     for result in open_results:
         measured_s[result.engine, result.load] += result.makespan_s or 0.0
     simulated = bool(settings.get("simulated"))
+    shared = (settings.get("workload") or {}).get("shared_prompt_share") or 0.0
     return tuple(
         replace(
             result,
@@ -164,6 +165,7 @@ def _results(cells: Sequence[CellRecord], settings: Mapping[str, Any]) -> tuple[
                     measured_s=measured_s[result.engine, result.load],
                     simulated=simulated,
                     later=_later_rounds(result, open_results),
+                    shared_prompt_share=shared,
                 )
             ),
         )

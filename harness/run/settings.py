@@ -48,6 +48,8 @@ def describe_workload(workload: Workload) -> JsonValue:
         "hash": workload.hash,
         "settings": dict(workload.settings),
         "clipped": dict(workload.clipped),
+        "sessions": workload.num_sessions,
+        "shared_prompt_share": workload.shared_prompt_share,
     }
 
 

@@ -30,6 +30,11 @@ def workload_lines(workload: Description) -> list[str]:
     lines.append(f"  {workload.num_prompts} requests; loads: {', '.join(workload.loads)}")
     if workload.classes:
         lines += wrapped(f"classes: {', '.join(workload.classes)}", 2)
+    if workload.sessions:
+        lines.append(f"  {workload.sessions} sessions, each request a turn of one")
+    if workload.shared_prompt_share:
+        share = f"{workload.shared_prompt_share:.0%}"
+        lines.append(f"  {share} of prompt tokens begin another prompt too (prefix caching)")
     rows: list[tuple[str, ...]] = [("tokens", "mean", "p50", "p95", "p99", "max")]
     for name, summary in (("prompt", workload.prompt), ("answer", workload.output)):
         if summary is not None:

@@ -74,7 +74,7 @@ class CellRun:
             info=info,
             clock=self._clock,
             save_outputs=command.save_outputs,
-            closed_loop=sets_arrivals(command.load),
+            closed_loop=sets_arrivals(command.requests, command.load),
         )
         self._measuring = threading.Event()
 

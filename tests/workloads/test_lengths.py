@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -19,11 +20,18 @@ from workloads.lengths import (
     Normal,
     Uniform,
     around,
-    draw_lengths,
     fit_context,
 )
+from workloads.outlines import draw_outlines
 
 CONTEXT = 4096
+
+
+def draw_lengths(
+    components: Sequence[Component], count: int, seed: int, max_model_len: int
+) -> list[LengthPair]:
+    drawn = draw_outlines(components, None, count, seed, max_model_len)
+    return [outline.lengths for outline in drawn]
 
 
 def only(prompt: Distribution, output: Distribution | None = None) -> list[Component]:

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from workloads.listing import LengthSummary, describe, describe_presets
+from workloads.preset_files import preset_names
 from workloads.workload import open_workload
 
 
 def test_every_preset_is_listed_with_its_lengths_and_loads() -> None:
     listed = {described.name: described for described in describe_presets()}
-    assert list(listed) == ["anyscale-2023", "chat-mix", "saturate", "uniform"]
+    assert list(listed) == preset_names()
     mix = listed["chat-mix"]
     assert mix.classes == ("chat", "retrieval")
     assert mix.loads == ("all-at-once", "poisson-70%")
@@ -18,6 +19,17 @@ def test_every_preset_is_listed_with_its_lengths_and_loads() -> None:
     assert mix.prompt.p50 == pytest.approx(85, rel=0.05)
     assert listed["anyscale-2023"].classes == ()
     assert listed["anyscale-2023"].prompt == LengthSummary(512.0, 512.0, 512.0, 512.0, 512)
+
+
+def test_what_prompts_have_in_common_is_listed() -> None:
+    listed = {described.name: described for described in describe_presets()}
+    assert {name for name, d in listed.items() if d.shared_prompt_share} == {
+        "multi-turn",
+        "shared-prefix",
+    }
+    assert listed["shared-prefix"].shared_prompt_share == pytest.approx(0.76, abs=0.01)
+    assert listed["multi-turn"].shared_prompt_share == pytest.approx(0.58, abs=0.01)
+    assert {name: d.sessions for name, d in listed.items() if d.sessions} == {"multi-turn": 13}
 
 
 def test_trace_is_described_by_its_rows(real_traces: Path) -> None:

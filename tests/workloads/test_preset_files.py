@@ -11,13 +11,15 @@ from workloads.lengths import (
     Distribution,
     Exponential,
     Fixed,
+    LengthPair,
     LogNormal,
     Normal,
+    Shared,
     Uniform,
-    draw_lengths,
 )
 from workloads.listing import LengthSummary
 from workloads.loads import Load, RelativeLoad
+from workloads.outlines import Outline, Sessions, draw_outlines
 from workloads.preset_files import _DISTRIBUTIONS, load_preset, preset_names, read_preset
 
 WriteFile = Callable[[str, str], Path]
@@ -31,8 +33,25 @@ kind = "all-at-once"
 """
 
 
+def outlines_of(name: str, count: int) -> list[Outline]:
+    preset = load_preset(name)
+    return draw_outlines(preset.components, preset.sessions, count, 0, 4096)
+
+
+def lengths_of(name: str, count: int) -> list[LengthPair]:
+    return [outline.lengths for outline in outlines_of(name, count)]
+
+
 def test_all_presets_can_be_read_and_say_what_they_are() -> None:
-    assert preset_names() == ["anyscale-2023", "chat-mix", "saturate", "uniform"]
+    assert preset_names() == [
+        "anyscale-2023",
+        "chat-mix",
+        "multi-turn",
+        "saturate",
+        "shared-prefix",
+        "stall-probe",
+        "uniform",
+    ]
     for name in preset_names():
         preset = load_preset(name)
         assert preset.name == name
@@ -54,7 +73,7 @@ def test_anyscale_preset_has_its_papers_lengths() -> None:
 
 
 def test_chat_mix_has_the_quantiles_of_the_scaled_azure_conversations() -> None:
-    pairs = draw_lengths(load_preset("chat-mix").components, 40_000, 0, 4096)
+    pairs = lengths_of("chat-mix", 40_000)
     prompt = LengthSummary.of([pair.prompt for pair in pairs])
     output = LengthSummary.of([pair.output for pair in pairs])
     target = {
@@ -70,7 +89,7 @@ def test_chat_mix_has_the_quantiles_of_the_scaled_azure_conversations() -> None:
 
 
 def test_chat_mix_retrieval_has_long_prompts_and_longer_answers() -> None:
-    pairs = draw_lengths(load_preset("chat-mix").components, 10_000, 0, 4096)
+    pairs = lengths_of("chat-mix", 10_000)
     tail = [pair for pair in pairs if pair.label == "retrieval"]
     rest = [pair for pair in pairs if pair.label == "chat"]
     assert len(tail) + len(rest) == len(pairs)
@@ -80,6 +99,40 @@ def test_chat_mix_retrieval_has_long_prompts_and_longer_answers() -> None:
 
 def test_saturate_is_played_all_at_once_only() -> None:
     assert [load.name for load in load_preset("saturate").default_loads] == ["all-at-once"]
+
+
+def test_shared_prefix_has_few_beginnings_and_short_questions() -> None:
+    outlines = outlines_of("shared-prefix", 5000)
+    begins = {outline.parts[0] for outline in outlines}
+    assert len(begins) == 4
+    assert all(256 <= part.length <= 384 for part in begins)
+    own = LengthSummary.of([outline.parts[1].length for outline in outlines])
+    assert (own.p50, own.p95) == (pytest.approx(40, rel=0.05), pytest.approx(107, rel=0.05))
+    answers = LengthSummary.of([outline.lengths.output for outline in outlines])
+    assert (answers.p50, answers.p95) == (pytest.approx(24, rel=0.05), pytest.approx(55, rel=0.05))
+
+
+def test_multi_turn_grows_by_turns() -> None:
+    outlines = outlines_of("multi-turn", 5000)
+    turns: dict[int, list[int]] = {}
+    for outline in outlines:
+        turns.setdefault((len(outline.parts) + 1) // 2, []).append(outline.lengths.prompt)
+    assert sorted(turns) == [1, 2, 3, 4, 5, 6]
+    means = [sum(turns[turn]) / len(turns[turn]) for turn in sorted(turns)]
+    assert means[0] == pytest.approx(48 * math.exp(0.5**2 / 2), rel=0.05)
+    for turn, mean in enumerate(means):
+        assert mean == pytest.approx(means[0] * (turn + 1) + 27 * turn, rel=0.1)
+    started, third, last = len(turns[1]), len(turns[3]), len(turns[6])
+    assert started - third <= 8  # what the draw's end cut off
+    assert last / started == pytest.approx(1 / 4, abs=0.05)
+
+
+def test_stall_probe_has_a_long_prompt_now_and_then_that_fits_the_default_model() -> None:
+    lengths = lengths_of("stall-probe", 20)
+    assert [(p.prompt, p.output) for p in lengths if p.label == "document"] == [(4000, 32)] * 2
+    assert not any(p.prompt_clipped or p.output_clipped for p in lengths)
+    assert max(p.prompt for p in lengths if p.label == "chat") <= 32
+    assert [load.name for load in load_preset("stall-probe").default_loads] == ["closed-loop-8"]
 
 
 def test_unknown_preset_is_refused_with_the_nearest_and_the_list() -> None:
@@ -118,9 +171,32 @@ def test_every_kind_of_lengths_can_be_written(write: WriteFile) -> None:
     assert len(kinds) == len(_DISTRIBUTIONS)
 
 
+def test_shared_beginnings_sessions_and_rare_components_can_be_written(write: WriteFile) -> None:
+    text = PLAIN.replace(
+        "[[loads]]",
+        '[[components]]\nlabel = "rare"\nevery = 5\n'
+        'shared = { prefixes = 2, tokens = { kind = "fixed", value = 9 } }\n'
+        'prompt = { kind = "fixed", value = 8 }\noutput = { kind = "fixed", value = 4 }\n'
+        '[sessions]\nturns = { kind = "uniform", low = 2, high = 4 }\nat_once = 6\n[[loads]]',
+    )
+    preset = read_preset(write("mine.toml", text))
+    assert preset.sessions == Sessions(Uniform(2, 4), 6)
+    plain, rare = preset.components
+    assert (plain.every, plain.shared) == (None, None)
+    assert (rare.every, rare.shared) == (5, Shared(2, Fixed(9)))
+    assert preset.composes_prompts
+    assert not load_preset("stall-probe").composes_prompts
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
+        ("[[components]]", "[[components]]\nevery = 3\nweight = 2", "`every` or a `weight`"),
+        ("[[components]]", "[[components]]\nevery = 1", "expected every >= 2"),
+        ("[[components]]", "[[components]]\nshared = { prefixes = 2 }", "no key 'tokens'"),
+        ("[[components]]", "[[components]]\nshared = 3", "'shared' of component"),
+        ("[[loads]]", "[sessions]\nat_once = 3\n[[loads]]", "sessions has no key 'turns'"),
+        ("[[loads]]", "[sessions]\nturn = 3\n[[loads]]", "unknown key of sessions 'turn'"),
         ("num_prompts", "num_promts", "unknown key of preset 'num_promts'; did you mean 'num_pr"),
         ("value = 8", "valeu = 8", "unknown key of prompt 'valeu'; did you mean 'value'"),
         ('"fixed", value = 8', '"fixd", value = 8', "unknown kind of lengths 'fixd'; did you mean"),

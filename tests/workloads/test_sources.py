@@ -7,6 +7,7 @@ import itertools
 import math
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -26,11 +27,26 @@ from engines.api import (
 )
 from engines.clock import VirtualClock, WallClock
 from workloads.loads import all_at_once, at_load, at_rate
-from workloads.sources import ClosedLoopSource, QueueSource, ScheduledSource, make_source
+from workloads.sources import (
+    ClosedLoopSource,
+    QueueSource,
+    ScheduledSource,
+    make_source,
+    sets_arrivals,
+)
 from workloads.workload import ModelLimits, Workload, draw, open_workload
 
 MakeRequests = Callable[..., list[Request]]
 PATIENCE_S = 10.0
+
+
+def talks(make_requests: MakeRequests) -> list[Request]:
+    requests = make_requests(0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
+    names = ["a1", "b1", "a2", "c", "b2", "a3"]
+    return [
+        replace(r, request_id=name, session=None if name == "c" else name[0])
+        for r, name in zip(requests, names, strict=True)
+    ]
 
 
 def serve(
@@ -243,6 +259,57 @@ class TestClosedLoop:
         assert source.next_due() == 5.0
         assert source.take(4.9, 1) == []
         assert [r.scheduled_s for r in source.take(5.0, 1)] == [0.1]
+
+    def test_a_turn_comes_when_the_one_before_it_has_ended(
+        self, make_requests: MakeRequests
+    ) -> None:
+        """a1 a2 a3 and b1 b2 are sessions, c stands alone; all may begin at t0."""
+        source = ClosedLoopSource(talks(make_requests), VirtualClock(), None)
+        assert [r.request_id for r in source.take(0.0, 9)] == ["a1", "b1", "c"]
+        assert source.next_due() is BLOCKED
+        source.emit(StepEvents(2.0, finished=[Finish("c", "ok")]))
+        assert source.next_due() is BLOCKED
+        source.emit(StepEvents(3.0, finished=[Finish("b1", "failed")]))
+        source.emit(StepEvents(5.0, finished=[Finish("a1", "ok")]))
+        assert source.next_due() == 3.0
+        assert source.take(2.9, 9) == []
+        taken = source.take(5.0, 9)
+        assert [(r.request_id, r.scheduled_s) for r in taken] == [("b2", 3.0), ("a2", 5.0)]
+        assert source.next_due() is BLOCKED
+        source.emit(StepEvents(6.0, finished=[Finish("a2", "ok"), Finish("b2", "ok")]))
+        assert [(r.request_id, r.scheduled_s) for r in source.take(7.0, 9)] == [("a3", 6.0)]
+        assert source.next_due() is END
+
+    def test_a_cap_counts_sessions_and_one_holds_its_slot_to_its_end(
+        self, make_requests: MakeRequests
+    ) -> None:
+        clock = VirtualClock()
+        source = make_source(talks(make_requests), clock, all_at_once(1))
+        served = serve(source, clock, service_s=1.0)
+        assert [(r.request_id, r.scheduled_s) for r, _, _ in served] == [
+            (name, float(i)) for i, name in enumerate(["a1", "a2", "a3", "b1", "b2", "c"])
+        ]
+
+    def test_all_at_once_is_a_closed_loop_where_there_are_sessions(self, limits: ModelLimits):
+        drawn = draw(open_workload("multi-turn"), seed=0, limits=limits)
+        clock, load = VirtualClock(), all_at_once()
+        assert sets_arrivals(drawn.requests, load)
+        served = serve(make_source(at_load(drawn, load), clock, load), clock, service_s=1.0)
+        assert len(served) == 40
+        turn: dict[str | None, int] = {}
+        for request, _, _ in served:
+            turn[request.session] = turn.get(request.session, -1) + 1
+            assert request.scheduled_s == turn[request.session]
+        assert max(turn.values()) >= 3
+
+    @pytest.mark.parametrize("cap", [None, 3])
+    def test_at_a_rate_turns_come_as_scheduled(self, limits: ModelLimits, cap: int | None):
+        drawn = draw(open_workload("multi-turn"), seed=0, limits=limits)
+        clock, load = VirtualClock(), at_rate(2.0, cap)
+        assert not sets_arrivals(drawn.requests, load)
+        played = at_load(drawn, load)
+        served = serve(make_source(played, clock, load), clock, service_s=0.1)
+        assert [r for r, _, _ in served] == list(played)
 
     def test_limit_leaves_the_slot_free(self, make_requests: MakeRequests) -> None:
         source = ClosedLoopSource(make_requests(0.0, 0.0, 0.0), VirtualClock(), 2)

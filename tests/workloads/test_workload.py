@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from engines.api import CbbenchError, ModelInfo
+from workloads.outlines import shared_share
 from workloads.workload import (
     ModelLimits,
     Workload,
@@ -383,3 +384,82 @@ def test_preset_file_is_opened_by_its_path(write: WriteFile) -> None:
         open_workload(str(write("mine.toml", "")))
     with pytest.raises(CbbenchError, match="unknown workload 'share:gpt'"):
         open_workload("share:gpt")
+
+
+def draw_preset(name: str, limits: ModelLimits, **options: int) -> Workload:
+    return draw(open_workload(name), seed=0, limits=limits, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "share"), [("shared-prefix", 0.757), ("multi-turn", 0.578)])
+def test_prompts_that_share_say_how_much(name: str, share: float, limits: ModelLimits) -> None:
+    drawn = draw_preset(name, limits)
+    assert drawn.shared_prompt_share == pytest.approx(share, abs=0.002)
+    assert draw(open_workload(name), seed=0, limits=limits).hash == drawn.hash
+    for cold in ("chat-mix", "uniform", "stall-probe"):
+        assert draw_preset(cold, limits).shared_prompt_share == 0.0
+
+
+def test_texts_that_begin_alike_share_too(write: WriteFile, limits: ModelLimits) -> None:
+    path = write("p.jsonl", '{"prompt": "abc"}\n{"prompt": "abd"}\n')
+    config = open_workload(f"jsonl:{path}")
+    drawn = draw(config, seed=0, limits=limits, encode=characters)
+    assert drawn.shared_prompt_share == pytest.approx(2 / 6)
+
+
+def test_turns_of_a_session_carry_its_name_and_begin_with_the_turn_before(
+    limits: ModelLimits,
+) -> None:
+    drawn = draw_preset("multi-turn", limits)
+    assert drawn.num_sessions == 13
+    last: dict[str | None, tuple[int, ...]] = {}
+    for request in drawn.requests:
+        before = last.get(request.session, ())
+        assert request.prompt_token_ids[: len(before)] == before
+        last[request.session] = request.prompt_token_ids
+    assert len(last) == 13
+    assert times(drawn) == sorted(times(drawn))
+    assert draw_preset("shared-prefix", limits).num_sessions == 0
+
+
+def test_hash_covers_whose_turn_it_is(limits: ModelLimits) -> None:
+    drawn = draw_preset("multi-turn", limits)
+    swapped = [
+        replace(r, session={"s00000": "s00001", "s00001": "s00000"}.get(r.session or "", r.session))
+        for r in drawn.requests
+    ]
+    alone = [replace(r, session=None) for r in drawn.requests]
+    hashes = {workload_hash(requests, 1.0) for requests in (drawn.requests, swapped, alone)}
+    assert drawn.hash in hashes
+    assert len(hashes) == 3
+
+
+def test_fresh_prompts_share_among_themselves_and_nothing_with_others(limits: ModelLimits) -> None:
+    for name in ("shared-prefix", "multi-turn"):
+        drawn = draw_preset(name, limits)
+        fresh = [fresh_prompts(drawn, i, limits) for i in range(3)]
+        for generation in fresh:
+            assert lengths(generation) == lengths(drawn)
+            assert share_of(generation) == pytest.approx(drawn.shared_prompt_share)
+        begins = [{r.prompt_token_ids[:2] for r in generation.requests} for generation in fresh]
+        assert not begins[0] & begins[1] | begins[0] & begins[2] | begins[1] & begins[2]
+
+
+def share_of(workload: Workload) -> float:
+    return shared_share([request.prompt_token_ids for request in workload.requests])
+
+
+def test_several_clients_of_one_seed_send_prompts_of_their_own(limits: ModelLimits) -> None:  # L3
+    drawn = draw_preset("chat-mix", limits, num_prompts=10)
+    clients = [fresh_prompts(drawn, client, limits) for client in range(4)]
+    prompts = [r.prompt_token_ids for client in clients for r in client.requests]
+    assert len(set(prompts)) == 40
+    assert shared_share(prompts) == 0.0
+    again = draw_preset("chat-mix", limits, num_prompts=10)
+    assert fresh_prompts(again, 3, limits).requests == clients[3].requests
+
+
+@pytest.mark.parametrize("name", ["shared-prefix", "multi-turn"])
+def test_one_input_length_cannot_make_prompts_of_parts(name: str, limits: ModelLimits) -> None:
+    with pytest.raises(CbbenchError, match="makes prompts of parts"):
+        draw_preset(name, limits, input_len=5)
+    assert {pair[1] for pair in lengths(draw_preset(name, limits, output_len=7))} == {7}

@@ -100,6 +100,9 @@ _LATENCIES: Final = (
     _latency("E2E p95 ms", "e2e_s", "p95"),
     _latency("max stall ms", "max_stall_s", "max"),
 )
+_PREFIX_HITS: Final = (
+    CellColumn("prefix hits", lambda r: over_rounds([x.prefix_hit_share for x in r], percent)),
+)
 _CELL: Final = (
     CellColumn("slot use", lambda r: over_rounds([x.slot_utilisation for x in r], percent)),
     CellColumn("KV use", _kv_mean),
@@ -120,13 +123,22 @@ def group_columns(*, goodput: bool) -> tuple[Column, ...]:
     )
 
 
-def comparison_row(rounds: Sequence[CellResult], *, goodput: bool) -> list[str]:
+def comparison_row(rounds: Sequence[CellResult], *, goodput: bool, prefix_hits: bool) -> list[str]:
     measured = finished_or_all(rounds)
     shared = [
         column.text(rounds if column.every_round else measured)
         for column in group_columns(goodput=goodput)
     ]
-    return shared + [column.text(rounds if column.every_round else measured) for column in _CELL]
+    return shared + [
+        column.text(rounds if column.every_round else measured)
+        for column in _cell_columns(prefix_hits=prefix_hits)
+    ]
+
+
+def prefix_hits_wanted(run: RunFile) -> bool:
+    """Whether an engine of the run keeps prefixes, or found some."""
+    keeps = any(engine.settings.get("prefix_caching") for engine in run.engines.values())
+    return keeps or any(result.prefix_hit_share for result in run.results)
 
 
 def class_row(rounds: Sequence[CellResult], name: str, *, goodput: bool) -> list[str]:
@@ -155,9 +167,13 @@ def unfinished_lines(run: RunFile, load: str) -> list[str]:
     return lines
 
 
-def comparison_titles(*, goodput: bool) -> list[str]:
+def comparison_titles(*, goodput: bool, prefix_hits: bool) -> list[str]:
     shared = [column.title for column in group_columns(goodput=goodput)]
-    return shared + [column.title for column in _CELL]
+    return shared + [column.title for column in _cell_columns(prefix_hits=prefix_hits)]
+
+
+def _cell_columns(*, prefix_hits: bool) -> tuple[CellColumn, ...]:
+    return (*_PREFIX_HITS, *_CELL) if prefix_hits else _CELL
 
 
 def ledger_row(rounds: Sequence[CellResult]) -> list[str] | None:

@@ -15,6 +15,7 @@ from harness.show.report.columns import (
     THIN_LEGEND,
     comparison_row,
     comparison_titles,
+    prefix_hits_wanted,
     unfinished_lines,
 )
 from harness.show.report.finding import (
@@ -32,10 +33,11 @@ def comparison_text(run: RunFile, width: int | None = None, encoding: str = "utf
     """`width` of `None`: 80. What `encoding` lacks is shown as an escape such as \\u03b1."""
     lines = [*finding(run), ""]
     goodput = bool(run.settings.get("goodput"))
-    titles = ["engine", *comparison_titles(goodput=goodput)]
+    hits = prefix_hits_wanted(run)
+    titles = ["engine", *comparison_titles(goodput=goodput, prefix_hits=hits)]
     for load in run.loads():
         rows = [
-            [plain(label), *comparison_row(rounds, goodput=goodput)]
+            [plain(label), *comparison_row(rounds, goodput=goodput, prefix_hits=hits)]
             for label in run.labels()
             if (rounds := run.cells(label, load))
         ]

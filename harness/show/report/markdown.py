@@ -18,6 +18,7 @@ from harness.show.report.columns import (
     comparison_titles,
     group_columns,
     ledger_row,
+    prefix_hits_wanted,
     unfinished_lines,
 )
 from harness.show.report.finding import finding
@@ -77,11 +78,14 @@ def escaped(text: str) -> str:
 def _load(run: RunFile, load: str) -> list[str]:
     goodput = bool(run.settings.get("goodput"))
     labels = [label for label in run.labels() if run.cells(label, load)]
+    hits = prefix_hits_wanted(run)
     rows = [
-        [code(label), *comparison_row(run.cells(label, load), goodput=goodput)] for label in labels
+        [code(label), *comparison_row(run.cells(label, load), goodput=goodput, prefix_hits=hits)]
+        for label in labels
     ]
     lines = [f"## Load {code(load)}", ""]
-    lines += markdown_table(["engine", *comparison_titles(goodput=goodput)], rows)
+    titles = comparison_titles(goodput=goodput, prefix_hits=hits)
+    lines += markdown_table(["engine", *titles], rows)
     unfinished = unfinished_lines(run, load)
     if unfinished:
         lines += ["", *(f"- {escaped(line)}" for line in unfinished)]
@@ -261,6 +265,8 @@ def _notes(run: RunFile) -> list[str]:
         "- Latencies are milliseconds and count from a request's scheduled arrival. TTFT: first "
         "token; TPOT: time per output token after the first, per request; ITL: gaps between "
         "tokens, pooled; E2E: last token; max stall: the longest gap inside any request.",
+        "- Prefix hits: prompt tokens found in a prefix cache at a request's first admission, of "
+        "all prompt tokens; they are not executed.",
         "- Throughput counts requests that ended ok, from the first scheduled arrival to the last "
         "token. Padding, recomputed and discarded tokens are never throughput.",
         "- With several rounds a cell shows the median of the rounds and their range. Ratios are "

@@ -8,7 +8,7 @@ from typing import Any, Final
 from harness.metrics import parse_goodput
 from harness.metrics.results import Quantiles
 from harness.results.values import EngineSummary, RunFile
-from harness.show.report.words import MISSING, code, json_text, number, plain
+from harness.show.report.words import MISSING, code, json_text, number, percent, plain
 
 _SHOWN_ELSEWHERE: Final = (
     "workload",
@@ -20,6 +20,7 @@ _SHOWN_ELSEWHERE: Final = (
     "num_warmups",
     "later_warmup_tokens",
 )
+_WORKLOAD_SHOWN_ELSEWHERE: Final = ("name", "seed", "hash", "sessions", "shared_prompt_share")
 
 
 def workload_lines(run: RunFile) -> list[str]:
@@ -36,8 +37,12 @@ def workload_lines(run: RunFile) -> list[str]:
             f"- output tokens asked for: {_lengths(run.workload.output_tokens)}",
             f"- classes: {code(json_text(dict(run.workload.classes)))}",
         ]
-    lines += [f"- load {code(load.get('name'))}: {_arrivals(load)}" for load in _loads(run)]
-    lines += _listed(workload, skip=("name", "seed", "hash"))
+    sessions = int(workload.get("sessions") or 0)
+    lines += [
+        f"- load {code(load.get('name'))}: {_arrivals(load, sessions)}" for load in _loads(run)
+    ]
+    lines += _in_common(workload, sessions)
+    lines += _listed(workload, skip=_WORKLOAD_SHOWN_ELSEWHERE)
     slos = run.settings.get("goodput")
     if slos:
         goodput = parse_goodput(str(slos))
@@ -97,10 +102,25 @@ def _loads(run: RunFile) -> list[Mapping[str, Any]]:
     return list(run.settings.get("loads") or ())
 
 
-def _arrivals(load: Mapping[str, Any]) -> str:
+def _in_common(workload: Mapping[str, Any], sessions: int) -> list[str]:
+    """Sessions, and how much of the prompts a prefix cache may find."""
+    lines = [f"- {sessions} sessions, each request a turn of one"] if sessions else []
+    share = workload.get("shared_prompt_share")
+    if share:
+        lines.append(
+            f"- {percent(share)} of prompt tokens begin another prompt too: what a prefix cache "
+            "that was empty at first may find"
+        )
+    return lines
+
+
+def _arrivals(load: Mapping[str, Any], sessions: int) -> str:
     """What the load means, in words."""
     request_rate, cap = load.get("request_rate"), load.get("max_concurrency")
     if request_rate in ("inf", None):
+        if sessions:
+            begin = "all sessions begin at t0" if cap is None else f"{cap} sessions at a time"
+            return f"{begin}, a turn comes when the one before it has ended (request rate inf)"
         if cap is None:
             return "all requests at t0 (request rate inf)"
         return f"closed loop, {cap} at a time (request rate inf)"

@@ -276,3 +276,26 @@ def test_a_budget_ends_rounds_between_looks(call: Call, tmp_path: Path) -> None:
     settings = run_file(tmp_path / "o")["settings"]
     assert settings["rounds"] == 1
     assert "would pass the budget of 1 s" in settings["rounds_reason"]
+
+
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        ("uniform", "that was meant to be cold"),
+        ("shared-prefix", "the prompts have only"),
+        ("multi-turn", "the prompts have only"),
+    ],
+)
+def test_a_cache_that_was_left_warm_is_suspect_whatever_the_workload_shares(  # L1
+    call: Call, tmp_path: Path, workload: str, words: str
+) -> None:
+    done = call(
+        "run", "--engines", "warm=fake[fault=warm-cache],cold=fake", "--workload", workload,
+        "--request-rate", "inf", "--num-prompts", "20", "--output-len", "2", "--repeats", "1",
+        "--out", "o",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    results = run_file(tmp_path / "o")["results"]
+    reasons = {result["engine"]: " ".join(result["verdict"]["reasons"]) for result in results}
+    assert words in reasons["warm"]
+    assert "prefix cache" not in reasons["cold"]

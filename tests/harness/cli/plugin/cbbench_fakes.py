@@ -46,6 +46,7 @@ FAULTS = (
     "fail-all",
     "slow-load",
     "places",
+    "warm-cache",
 )
 
 
@@ -134,9 +135,12 @@ class FakeEngine:
     def _finish(self, request: Request) -> Finish:
         if self._fault == "fail-all":
             return Finish(request.request_id, "failed", None, "connection refused")
+        prompt = len(request.prompt_token_ids)
+        hits = prompt - 1 if self._fault == "warm-cache" else 0
         stats = RequestStats(
-            first_time_prompt=len(request.prompt_token_ids),
+            first_time_prompt=prompt - hits,
             first_time_output=(request.max_tokens or 1) - 1,
+            prefix_hit_tokens=hits,
         )
         return Finish(request.request_id, "ok", "length", "", stats)
 

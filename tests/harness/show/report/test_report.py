@@ -232,3 +232,38 @@ def test_throughput_never_stands_without_p95(player, rounds):
     heads = [line for line in report_text(run).splitlines() if "output tok/s" in line]
     assert heads
     assert all("TTFT p95" in line for line in heads)
+
+
+def hits_run(player, settings, hits):
+    """One request of ten prompt tokens, `hits` of them found in a cache."""
+    stats = RequestStats(queue_s=0.0, prefix_hit_tokens=hits)
+    events = player.answer("a", [0.1, 0.2, 0.3], stats)
+    info = player.info("continuous", settings)
+    player.record([player.request("a", prompt=10)], events, engine="e", info=info)
+    workload = {"name": "talks", "seed": 0, "sessions": 3, "shared_prompt_share": 0.625}
+    loads = [{"name": "load", "request_rate": "inf", "max_concurrency": None}]
+    return close_run(player.folder, {"workload": workload, "loads": loads}, {})
+
+
+@pytest.mark.parametrize(
+    ("keeps", "hits", "shown"), [(True, 4, "40.0%"), (True, 0, "0.0%"), (False, 0, None)]
+)
+def test_prefix_hits_are_shown_where_an_engine_keeps_prefixes(player, keeps, hits, shown):
+    run = hits_run(player, {"prefix_caching": keeps}, hits)
+    assert run.results[0].prefix_hit_share == hits / 10
+    rows = [line.split("|") for line in report_text(run).splitlines() if line.startswith("|")]
+    heads = [row for row in rows if " verdict " in row]
+    assert heads
+    for head in heads:
+        assert (" prefix hits " in head) is (shown is not None)
+        if shown:
+            column = head.index(" prefix hits ")
+            assert {row[column].strip() for row in rows if row[1] == " `e` "} == {shown}
+    assert ("prefix hits" in comparison_text(run)) is (shown is not None)
+
+
+def test_sessions_and_what_prompts_have_in_common_are_told(player):
+    text = report_text(hits_run(player, {}, 0))
+    assert "3 sessions, each request a turn of one" in text
+    assert "62.5% of prompt tokens begin another prompt too" in text
+    assert "all sessions begin at t0, a turn comes when the one before it has ended" in text
