@@ -20,7 +20,7 @@ _HERE: Final = Path(__file__).resolve().parent
 sys.path[:] = [str(_HERE.parent) if Path(place) == _HERE else place for place in sys.path]
 
 import locust
-from locust import User, events, log, task
+from locust import User, log, task
 from locust.exception import RPCError, StopUser
 from locust.runners import STATE_MISSING, LocalRunner, MasterRunner, WorkerRunner
 
@@ -92,7 +92,8 @@ class Node:
         self._environment = environment
         self._runner = runner
         self._run: LoadRun | None = None
-        self._refused = False
+        self._ending = threading.Lock()
+        self._fixed_code: int | None = None
         self.wires = RunnerWires(runner, environment.parsed_options)
         self.worker = WorkerSide(
             self._tell_master, self._read_options, lambda: int(runner.user_count), self._tell_locust
@@ -162,7 +163,7 @@ class Node:
         except CbbenchError as error:
             self._give_up(error)
             return
-        self._refused = False
+        self._fixed_code = None
         self._run = LoadRun(layout, self.wires, self._finish, self._give_up, locust.__version__)
         self._run.start()
 
@@ -174,11 +175,12 @@ class Node:
         self._end(self._environment.stop_timeout)
 
     def _end(self, grace_s: float) -> None:
-        """Ends and closes the run at hand, if there is one."""
-        run, self._run = self._run, None
-        if run is not None:
-            run.stop(grace_s)
-            self._close(run)
+        """Ends and closes the run at hand, if there is one; its workers are heard to the last."""
+        with self._ending:
+            if self._run is not None:
+                self._run.stop(grace_s)
+                self._close(self._run)
+                self._run = None
         self.worker.end(0.0)
 
     def _close(self, run: LoadRun) -> None:
@@ -191,18 +193,22 @@ class Node:
             self._show(outcome)
 
     def _show(self, outcome: Outcome) -> None:
-        sys.stdout.write("\n" + "\n".join(outcome.lines) + "\n\n")
+        lines = list(outcome.lines)
+        if self._fixed_code is None:
+            self._environment.process_exit_code = outcome.code
+            lines += [f"exit code {outcome.code}: {reason}" for reason in outcome.reasons]
+        sys.stdout.write("\n" + "\n".join(lines) + "\n\n")
         sys.stdout.flush()
         logger.info(outcome.summary)  # the web page shows the log
-        if not self._refused:
-            self._environment.process_exit_code = outcome.code
 
     def _give_up(self, error: CbbenchError) -> None:
         """Told in one line; nothing that is found later changes the exit code."""
         logger.error("error: %s", error)
-        self._refused = True
-        self._environment.process_exit_code = _USAGE
+        self._fix_code(_USAGE)
         self._finish()
+
+    def _fix_code(self, code: int) -> None:
+        self._fixed_code = self._environment.process_exit_code = code
 
     def _finish(self) -> None:
         """Ends the test from outside the greenlets that the end stops."""
@@ -221,11 +227,10 @@ class Node:
 
     def _quits(self, **_: Any) -> None:
         """Also when the process was told to go, with a run at hand that nobody has stopped."""
-        interrupted = self._run is not None
-        self._end(0.0)
-        if interrupted:
+        if self._run is not None:
             by_hand = threading.current_thread() is threading.main_thread()
-            self._environment.process_exit_code = _INTERRUPTED if by_hand else _TERMINATED
+            self._fix_code(_INTERRUPTED if by_hand else _TERMINATED)
+        self._end(0.0)
         if isinstance(self._runner, WorkerRunner) and not log.unhandled_greenlet_exception:
             self._environment.process_exit_code = 0  # what became of the requests the master tells
 
@@ -262,5 +267,6 @@ class RunnerWires:
         return node is not None and node.state != STATE_MISSING
 
 
-events.init_command_line_parser.add_listener(add_options)
-events.init.add_listener(begin)
+_hooks: Any = locust.events  # its own methods have no types
+_hooks.init_command_line_parser.add_listener(add_options)
+_hooks.init.add_listener(begin)

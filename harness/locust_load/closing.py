@@ -31,9 +31,13 @@ SUSPECT: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`lines` are for people; `code` is the process's. `summary` is one line, for a log."""
+    """`lines` are for people, `summary` is one of them for a log.
+
+    `code` is the process's, and `reasons` say why it is not 0, unless the run was broken off.
+    """
 
     code: int
+    reasons: Sequence[str]
     lines: Sequence[str]
     summary: str
 
@@ -147,12 +151,11 @@ def close(
         *warnings,
         summary,
         *_waits(settings),
-        *(f"exit code {code}: {reason}" for reason in reasons),
         *_verdict(run),
         f"report: {folder / 'report.md'}",
         f"results: {folder / 'run.json'}",
     ]
-    return Outcome(code, lines, summary)
+    return Outcome(code, reasons, lines, summary)
 
 
 def judge(cell: CellResult, options: LoadOptions) -> tuple[int, list[str]]:

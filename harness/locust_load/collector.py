@@ -48,12 +48,9 @@ class Collector:
         recorder: CellRecorder,
         requests: Sequence[Request],
         shares: Mapping[str, Sequence[int]],
-        *,
-        closed_loop: bool,
     ) -> None:
         self._recorder = recorder
         self._requests = requests
-        self._closed_loop = closed_loop
         self._open = {worker: set(indices) for worker, indices in shares.items()}
         self._next = dict.fromkeys(shares, 1)
         self._silent: set[str] = set()

@@ -107,6 +107,7 @@ class Connections:
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
         self._clock = clock
         self._idle: deque[Connection] = deque()
+        self._closed = False
         self.path_prefix = parts.path.rstrip("/")
 
     @property
@@ -135,12 +136,14 @@ class Connections:
 
     def give_back(self, connection: Connection) -> None:
         """Keeps it for the next request, or closes it if that cannot be."""
-        if not connection.is_reusable:
+        if self._closed or not connection.is_reusable:
             connection.close()
             return
         connection.idle_since_s = self._clock()
         self._idle.append(connection)
 
     def close(self) -> None:
+        """Those that are in use are closed when they are given back."""
+        self._closed = True
         while self._idle:
             self._idle.pop().close()

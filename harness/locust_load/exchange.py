@@ -77,6 +77,8 @@ class Exchange:
         except (OSError, HTTPException, StreamError) as error:
             if not self._completion.ended:
                 return self._answer(*self._broken(error))
+        if self._connection.aborted and not self._completion.ended:
+            return self.cancelled(RUN_ENDED)
         return self._answer(*self._completion.outcome())
 
     def cancelled(self, reason: str) -> Answer:

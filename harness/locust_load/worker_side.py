@@ -130,6 +130,7 @@ class WorkerSide:
         self._name = ""
         self._stage: tuple[Stage, LoadOptions] | None = None
         self._run: WorkerRun | None = None
+        self._has_ended = False
         self._begun = threading.Event()
         self._over = threading.Event()
 
@@ -138,6 +139,7 @@ class WorkerSide:
         self._begun.clear()
         self._over.clear()
         self._stage = self._run = None
+        self._has_ended = False
         self._name = ""
 
     def receive(self, message: ToWorker) -> None:
@@ -179,12 +181,20 @@ class WorkerSide:
 
     def end(self, grace_s: float) -> None:
         """Ends the run, if there is one, and tells the rest."""
-        run = self._run
+        run, self._has_ended = self._run, True
         if run is not None:
             run.end(grace_s)
-        elif self._name:
-            self._send(Report(self._name, 1, News(), last=True))
+        else:
+            self._end_early()
         self.let_users_go()
+
+    def _end_early(self) -> None:
+        """Of a run that never began here."""
+        stage, self._stage = self._stage, None
+        if stage is not None:
+            stage[0].caller.connections.close()
+        if self._name:
+            self._send(Report(self._name, 1, News(), last=True))
 
     def _prepare(self, order: Prepare) -> None:
         try:
@@ -193,12 +203,14 @@ class WorkerSide:
         except CbbenchError as error:
             self._send(Prepared(order.run, error=str(error)))
             return
-        if order.run == self._name:
+        if order.run != self._name or self._has_ended:
+            stage.caller.connections.close()
+        else:
             self._stage = stage, options
             self._send(Prepared(order.run, stage.plan.workload.hash, stage.warmups))
 
     def _begin(self, message: Begin) -> None:
-        if self._stage is None:
+        if self._stage is None or self._has_ended:
             return
         stage, options = self._stage
         stage.clock.restart(message.t0_s)

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,6 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from engines.api import CbbenchError
+from harness.locust_load.closing import Outcome
+from harness.locust_load.layout import lay_out
+from harness.locust_load.load_run import LoadRun
+from harness.locust_load.messages import ToMaster, ToWorker
+from harness.locust_load.options import ARGUMENTS, read_load_options
+from harness.locust_load.worker_side import WorkerSide
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 60
@@ -132,3 +141,100 @@ def load(locust: Start, tmp_path: Path) -> Callable[..., Done]:
         return Done(process.returncode, out, err, folder)
 
     return run
+
+
+class Rig:
+    """A master's part and workers' parts in this process, wired together without locust."""
+
+    is_local = False
+    are_ours = True
+
+    def __init__(self, folder: Path, url: str, workers: int, users: int, **given: object) -> None:
+        defaults = {argument.name: argument.default for argument in ARGUMENTS}
+        given = {"workload": "uniform", "input_len": "8", "output_len": "4", **given}
+        self.options = read_load_options(defaults | given | {"out": folder}, url, users)
+        self.dead: set[str] = set()
+        self.lose_messages: list[tuple[str, type]] = []
+        self.errors: list[CbbenchError] = []
+        self.told: list[tuple[str, str]] = []
+        self.complete = threading.Event()
+        self.folder = folder
+        self.sides = {name: self._side(name, users) for name in "abcdefgh"[:workers]}
+        self.run = LoadRun(lay_out(self.options, "0"), self, self.complete.set, self._fail, "0")
+        self.users = [
+            threading.Thread(target=self._be_a_user, args=(side,), daemon=True)
+            for side in self.sides.values()
+            for _ in range(users)
+        ]
+
+    def _side(self, name: str, users: int) -> WorkerSide:
+        return WorkerSide(
+            lambda message: self._to_master(name, message),
+            lambda: self.options,
+            lambda: users,
+            lambda options, request, row: self.told.append((name, request.request_id)),
+        )
+
+    def _be_a_user(self, side: WorkerSide) -> None:
+        freed_s: float | None = None
+        while (freed_s := side.play(freed_s)) is not None:
+            pass
+
+    def _fail(self, error: CbbenchError) -> None:
+        self.errors.append(error)
+        self.complete.set()
+
+    def _to_master(self, name: str, message: ToMaster) -> None:
+        if not self._is_lost(name, message):
+            self.run.receive(name, message)
+
+    def send(self, worker: str, message: ToWorker) -> None:
+        if not self._is_lost(worker, message):
+            self.sides[worker].receive(message)
+
+    def _is_lost(self, worker: str, message: object) -> bool:
+        if (worker, type(message)) in self.lose_messages:
+            self.lose_messages.remove((worker, type(message)))
+            return True
+        return worker in self.dead
+
+    def workers(self) -> list[str]:
+        return list(self.sides)
+
+    def is_alive(self, worker: str) -> bool:
+        return worker not in self.dead
+
+    def start(self, *, users_are_there: bool = True) -> None:
+        for user in self.users:
+            user.start()
+        self.run.start()
+        if users_are_there:
+            self.run.users_are_there()
+
+    def finish(self, grace_s: float = 0.0) -> Outcome | None:
+        self.run.stop(grace_s)
+        for side in self.sides.values():
+            side.end(0.0)
+        for user in self.users:
+            user.join(10)
+        return self.run.close("utf-8")
+
+    def play(self, patience_s: float = 30.0, grace_s: float = 0.0) -> Outcome:
+        """A whole run; cut off when it takes longer than `patience_s`."""
+        self.start()
+        self.complete.wait(patience_s)
+        outcome = self.finish(grace_s)
+        assert outcome is not None
+        return outcome
+
+    @property
+    def done(self) -> Done:
+        return Done(0, "", "", self.folder)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Callable[..., Rig]:
+    def make(url: str, *, workers: int = 1, users: int = 2, **given: object) -> Rig:
+        return Rig(tmp_path / "run", url, workers, users, **given)
+
+    return make

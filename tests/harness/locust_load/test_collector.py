@@ -41,9 +41,7 @@ def collected(tmp_path, player):
                 closed_loop=closed_loop,
             )
             shares = {"a": [0, 2], "b": [1, 3]}
-            self.collector = Collector(
-                self.recorder, self.requests, shares, closed_loop=closed_loop
-            )
+            self.collector = Collector(self.recorder, self.requests, shares)
 
         def record(self):
             self.recorder.close(CellTrailer(end_s=3.0, warmup_requests=1))

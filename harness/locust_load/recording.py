@@ -1,0 +1,69 @@
+"""The records of one run while it goes on: opened at its beginning, fed by reports, closed once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from engines.api import Clock, JsonValue
+from harness.locust_load import closing
+from harness.locust_load.collector import Collector
+from harness.locust_load.layout import Layout
+from harness.locust_load.plan import share
+from harness.records import CellKey, CellRecorder, CellTrailer
+from harness.results.file import open_run
+from harness.worker.machine_watch import between, sample, usable_cpus
+
+
+class Recording:
+    """From just before t0 on. Raises `CbbenchError` when the folder cannot be written."""
+
+    def __init__(
+        self, layout: Layout, setting: closing.Setting, workers: Sequence[str], clock: Clock
+    ) -> None:
+        self._layout = layout
+        self._setting = setting
+        self._clock = clock
+        plan, options = layout.plan, layout.options
+        open_run(layout.folder.path, closing.describe(setting), layout.environment)
+        self._recorder = CellRecorder(
+            layout.folder.path,
+            CellKey(options.label, plan.load.name, 1),
+            plan.requests,
+            spec=closing.spec_of(options),
+            info=closing.engine_info(setting),
+            clock=clock,
+            closed_loop=plan.closed_loop,
+        )
+        shares = {
+            worker: share(plan.requests, place, len(workers))
+            for place, worker in enumerate(workers)
+        }
+        self.collector = Collector(self._recorder, plan.requests, shares)
+        self._before = sample(os.getpid())
+        self._trailer: CellTrailer | None = None
+
+    def end(self, *, interrupted: bool, warmups: int, workers_are_ours: bool) -> None:
+        """The last instant. Others' CPU means nothing where the server, or a worker, is one."""
+        pid = os.getpid()
+        disturbance = between(self._before, sample(pid), len(usable_cpus(pid)))
+        alone = workers_are_ours and not closing.is_loopback(self._layout.options.host)
+        tally = self.collector.tally
+        self._trailer = CellTrailer(
+            end_s=self._clock.now(),
+            interrupted=interrupted,
+            warmup_requests=warmups,
+            others_cpu_share=disturbance.others_cpu if alone else None,
+            clock_drift_s=disturbance.clock_drift_s,
+            gc_pauses=tally.gc_pauses,
+            gc_pause_s=tally.gc_pause_s,
+        )
+
+    def close(self, facts: Mapping[str, JsonValue], encoding: str) -> closing.Outcome:
+        """After `end`. `facts` are settings that only the run could show."""
+        self._recorder.close(self._trailer)
+        layout = self._layout
+        settings = closing.describe(self._setting) | dict(facts)
+        return closing.close(
+            layout.folder.path, layout.options, settings, layout.environment, encoding
+        )
