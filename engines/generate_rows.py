@@ -149,6 +149,7 @@ class BatchRun:
             first_time_prompt=len(row.request.prompt_token_ids) if row.num_steps else 0,
             first_time_output=max(0, row.num_steps - 1),
             prefix_hit_tokens=0,
+            num_prefill_steps=min(1, row.num_steps),
         )
 
     def _columns(self) -> int:

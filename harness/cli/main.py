@@ -26,6 +26,7 @@ from harness.cli.replay import replay
 from harness.cli.report import report
 from harness.cli.run import run
 from harness.cli.serve import serve
+from harness.cli.trace import trace
 from harness.cli.workloads import workloads
 
 USAGE: Final = 2
@@ -46,6 +47,7 @@ app.command()(compare)
 app.command()(check)
 app.command()(calibrate)
 app.command()(replay)
+app.command()(trace)
 app.command()(engines)
 app.command()(workloads)
 app.add_typer(baseline_app, name="baseline")

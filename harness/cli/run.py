@@ -123,6 +123,9 @@ def run(
     save_plans: Annotated[
         bool, typer.Option("--save-plans", help="Keep the plans of every step, for `replay`.")
     ] = False,
+    save_trace: Annotated[
+        bool, typer.Option("--save-trace", help="Write trace.json too, as `trace` does.")
+    ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 3 when a result is SUSPECT.")
     ] = False,
@@ -160,6 +163,7 @@ def run(
         skip_chat_template=skip_chat_template,
         save_outputs=save_outputs,
         save_plans=save_plans,
+        save_trace=save_trace,
         strict=strict,
         out=out,
         json=json,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -55,6 +57,24 @@ def itl_samples_s(request: RequestRecord) -> Samples:
     """The gap before an event of k tokens as k samples of gap / k."""
     counts = np.asarray(request.token_counts[1:], dtype=np.int64)
     return np.repeat(gaps_s(request) / np.maximum(counts, 1), counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Between token event `index` and the next one, counted from 0."""
+
+    index: int
+    start_s: float
+    end_s: float
+
+
+def longest_gap(request: RequestRecord) -> Gap | None:
+    """The first of the longest gaps between token events."""
+    gaps = gaps_s(request)
+    if not gaps.size:
+        return None
+    index = int(gaps.argmax())
+    return Gap(index, request.token_times_s[index], request.token_times_s[index + 1])
 
 
 def max_stall_s(request: RequestRecord) -> float | None:

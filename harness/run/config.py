@@ -57,6 +57,7 @@ class RunOptions:
     skip_chat_template: bool = False
     save_outputs: bool = False
     save_plans: bool = False
+    save_trace: bool = False
     strict: bool = False
     out: str | None = None
     json: str | None = None
@@ -89,6 +90,7 @@ class RunConfig:
     skip_chat_template: bool
     save_outputs: bool
     save_plans: bool
+    save_trace: bool
     strict: bool
     out: Path | None
     json: str | None
@@ -128,6 +130,7 @@ def read_options(options: RunOptions, installed: Mapping[str, EngineEntry]) -> R
         skip_chat_template=options.skip_chat_template,
         save_outputs=options.save_outputs,
         save_plans=options.save_plans,
+        save_trace=options.save_trace,
         strict=options.strict,
         out=None if options.out is None else Path(options.out),
         json=options.json,

@@ -13,6 +13,7 @@ from typing import Final, TextIO
 
 from engines.api import CbbenchError, Clock, JsonValue
 from harness.environment import describe_environment
+from harness.records import read_cells
 from harness.records.schema import RAW_FOLDER
 from harness.results.file import RunFile, close_run, read_run
 from harness.run.config import STDOUT, RunConfig
@@ -23,6 +24,7 @@ from harness.run.interrupts import Interrupts
 from harness.run.progress import ProgressBoard
 from harness.show.display import Display, open_display
 from harness.show.report import comparison_text
+from harness.trace import TRACE_FILE, write_trace
 from workloads.workload import WorkloadConfig
 
 OK: Final = 0
@@ -62,6 +64,8 @@ class Session:
             except (CbbenchError, Interrupted) as error:
                 return self._give_up(error, display)
             run = close_run(self._folder.path, settings, environment)
+            if self._config.save_trace:
+                write_trace(self._folder.path / TRACE_FILE, read_cells(self._folder.path))
         self._print(run)
         return exit_code(run, self._interrupts, strict=self._config.strict)
 
@@ -120,6 +124,8 @@ class Session:
                 f"see it again with: cbbench report {path}\n"
             )
         out.write(f"report: {path / 'report.md'}\nresults: {path / 'run.json'}\n")
+        if self._config.save_trace:
+            out.write(f"trace: {path / TRACE_FILE}\n")
         if json == STDOUT:
             self._stdout.write(text)
 

@@ -38,6 +38,7 @@ def describe_request(config: RunConfig) -> dict[str, JsonValue]:
         "skip_chat_template": config.skip_chat_template,
         "save_outputs": config.save_outputs,
         "save_plans": config.save_plans,
+        "save_trace": config.save_trace,
     }
 
 

@@ -1,4 +1,7 @@
-"""A player: events on a fake clock, through a real recorder, read back as a record."""
+"""Records without a model: a player of given events, and real loops in virtual time.
+
+Both write through a real recorder and are read back.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,36 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from engines.api import EngineInfo, Finish, Request, RequestStats, Status, StepEvents, StepRow
+from engines.api import (
+    EngineInfo,
+    Finish,
+    Request,
+    RequestSource,
+    RequestStats,
+    Status,
+    StepEvents,
+    StepRow,
+)
 from engines.clock import VirtualClock
+from engines.loop.build import make_policy, resolved_budget
+from engines.loop.executors.cost_model import CostModelExecutor, StepCost
+from engines.loop.executors.hashing import HashingExecutor
+from engines.loop.kv.choose import make_cache, with_reserve
+from engines.loop.loop import EngineLoop
+from engines.loop.policies.registry import PolicyContext
+from engines.registry import installed_engines, parse_engines
 from harness.records import CellKey, CellRecord, CellRecorder, CellTrailer, read_cells
+from harness.records.reader import read_raw_cell
 from harness.results.file import close_run
+from workloads.sources import ScheduledSource
 
 TRAILER = CellTrailer(end_s=0.0, warmup_requests=1)
+DEFAULT_COST = StepCost(per_step_s=0.01, per_token_s=0.001, per_sequence_s=0.002)
+Wrap = Callable[[RequestSource, VirtualClock], RequestSource]
 
 
 class Player:
@@ -130,6 +154,60 @@ class Player:
         self.record(requests, events, trailer=trailer)
         (cell,) = read_cells(self.folder)
         return cell
+
+
+class Simulate:
+    """Runs `loop[...]` in virtual time, in a pool of the spec's `num_blocks`.
+
+    Gives its cell back, which lies in `folder` too. `cost` has the method of `StepCost`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(
+        self,
+        spec: str,
+        requests: Sequence[Request],
+        *,
+        cost: StepCost = DEFAULT_COST,
+        number: int = 1,
+        wrap: Wrap = lambda source, _: source,
+        stop_at: int | None = None,
+    ) -> CellRecord:
+        (parsed,) = parse_engines(spec, installed_engines())
+        clock, key = VirtualClock(), CellKey(parsed.label, "load", number)
+        loop = self._build(parsed.settings, clock, cost)
+        recorder = CellRecorder(
+            self.folder, key, requests, spec=parsed.text, info=loop.describe(), clock=clock
+        )
+
+        class Sink:
+            def emit(self, events: StepEvents) -> None:
+                recorder.emit(events)
+                if events.step is not None and events.step.step == stop_at:
+                    loop.stop()
+
+        loop.run(wrap(ScheduledSource(requests, clock), clock), Sink(), clock)
+        recorder.close(CellTrailer(clock.now(), interrupted=stop_at is not None))
+        cell = read_raw_cell(self.folder / "raw" / key.file_name)
+        assert cell is not None
+        return cell
+
+    def _build(self, given: Mapping[str, object], clock: VirtualClock, cost: StepCost):
+        settings = with_reserve(given)
+        num_blocks = cast(int, settings["num_blocks"])
+        policy = make_policy(settings, PolicyContext("cpu", 4096))
+        tokens = HashingExecutor(num_blocks, cast(int, settings["block_size"]))
+        executor = CostModelExecutor(clock, cost, tokens)
+        settings |= resolved_budget(policy)
+        info = EngineInfo("loop", settings, 4096, policy.limits.max_num_seqs)
+        return EngineLoop(policy, make_cache(settings, num_blocks, 4096), executor, info)
+
+
+@pytest.fixture
+def simulate(tmp_path: Path) -> Simulate:
+    return Simulate(tmp_path)
 
 
 @pytest.fixture
