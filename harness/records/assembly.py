@@ -74,8 +74,8 @@ class CellAssembly:
             self._add_tokens(name, time_s, count, token_ids)
         for name, *end, stats in line.get("f", ()):
             self._add_end(name, end, stats)
-        if "s" in line:
-            self._steps.append(decode_step(line["s"]))
+        if "s" in line and (row := decode_step(line["s"])) is not None:
+            self._steps.append(row)
 
     def _add_tokens(self, name: int | str, time_s: float, count: int, ids: Sequence[int]) -> None:
         if not isinstance(name, int):

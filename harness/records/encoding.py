@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from operator import attrgetter
 from typing import Any, Final, cast
 
@@ -32,6 +32,7 @@ from engines.api import (
 
 STEP_FIELDS: Final = tuple(field.name for field in fields(StepRow))
 STATS_FIELDS: Final = tuple(field.name for field in fields(RequestStats))
+_STEP_NEEDS: Final = tuple(field.name for field in fields(StepRow) if field.default is MISSING)
 REQUEST_FIELDS: Final = (
     "request_id",
     "request_class",
@@ -64,6 +65,17 @@ def strict_json(value: Any) -> Any:
     return value
 
 
+def _finite(value: Any) -> Any:
+    """The same value with null for NaN and infinity, which no time and no count can be."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_finite(item) for item in value]
+    return value
+
+
 def request_columns(requests: Sequence[Request]) -> dict[str, list[Any]]:
     """What a record keeps of the workload, a list a field."""
     rows = [
@@ -83,11 +95,11 @@ def request_columns(requests: Sequence[Request]) -> dict[str, list[Any]]:
 
 
 def encode_line(value: Mapping[str, Any]) -> str:
-    """One line of strict JSON, plain ASCII."""
+    """One line of strict JSON, plain ASCII; what is no number, or no finite one, is null."""
     try:
         return _encode(value)
     except ValueError:
-        return _encode(strict_json(value) | {"nan": True})
+        return _encode(_finite(value) | {"nan": True})
 
 
 def encode_events(
@@ -109,15 +121,33 @@ def encode_events(
     return encode_line(line) if len(line) > 1 else None
 
 
-def decode_step(values: Sequence[Any]) -> StepRow:
-    """A row from its values; trailing fields that an older file lacks keep their defaults."""
-    return StepRow(*values)
+def decode_step(values: Sequence[Any]) -> StepRow | None:
+    """A row from its values; trailing fields that an older file lacks keep their defaults.
+
+    `None` where a number that every row has is none.
+    """
+    given = dict(zip(STEP_FIELDS, values, strict=False))
+    if any(given[name] is None for name in _STEP_NEEDS):
+        return None
+    return StepRow(**_without_missing(given, StepRow))
 
 
 def decode_stats(values: Sequence[Any]) -> RequestStats:
     """Lists become tuples, so that both forms of a record are equal."""
-    plain: list[Any] = [tuple(v) if isinstance(v, list) else v for v in values]
-    return RequestStats(*plain)
+    plain = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in zip(STATS_FIELDS, values, strict=False)
+    }
+    ends = plain.get("preempted_from_s") or (), plain.get("preempted_until_s") or ()
+    if None in ends[0] or None in ends[1]:
+        plain["preempted_from_s"] = plain["preempted_until_s"] = ()
+    return RequestStats(**_without_missing(plain, RequestStats))
+
+
+def _without_missing(given: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+    """Without a null where a field's default is a number: the default stands then."""
+    defaults = {field.name: field.default for field in fields(kind)}
+    return {k: value for k, value in given.items() if value is not None or defaults[k] is None}
 
 
 def info_to_json(info: EngineInfo) -> dict[str, Any]:

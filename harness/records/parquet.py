@@ -43,13 +43,21 @@ def cell_to_json(cell: CellRecord) -> dict[str, Any]:
 
 
 def read_parquet_cells(run_folder: Path) -> list[CellRecord]:
-    """The cells of a closed run, in the order of their keys."""
+    """The cells of a closed run, in the order of their keys.
+
+    Raises `CbbenchError` for tables that another program wrote again.
+    """
     requests_table = _read(run_folder / REQUESTS_FILE)
     steps_table = _read(run_folder / STEPS_FILE)
-    cells = json.loads((requests_table.schema.metadata or {}).get(CELLS_KEY, b"[]"))
-    requests = _grouped(requests_table)
-    steps = _grouped(steps_table)
-    return sorted((_cell(cell, requests, steps) for cell in cells), key=lambda cell: cell.key)
+    try:
+        cells = json.loads((requests_table.schema.metadata or {})[CELLS_KEY])
+        requests, steps = _grouped(requests_table), _grouped(steps_table)
+        return sorted((_cell(cell, requests, steps) for cell in cells), key=lambda cell: cell.key)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CbbenchError(
+            f"{run_folder / REQUESTS_FILE} is not as cbbench wrote it ({type(error).__name__}: "
+            f"{error}); take the files as they were written, or close the run from its raw files"
+        ) from error
 
 
 def _cell(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pyarrow.parquet as pq
 import pytest
 
 from engines.api import CbbenchError
@@ -65,6 +66,27 @@ def test_a_changed_record_is_refused_in_a_sentence(player, recorded, change):
     second_round(player).write_bytes(json.dumps(header).encode() + b"\n" + b"".join(rest))
     with pytest.raises(CbbenchError, match="a line that cbbench never writes"):
         read_run(player.folder)
+
+
+def without_cells(path):
+    pq.write_table(pq.read_table(path, partitioning=None).replace_schema_metadata({}), path)
+
+
+def without_a_column(path):
+    table = pq.read_table(path, partitioning=None)
+    pq.write_table(table.drop_columns(["status"]), path)
+
+
+@pytest.mark.parametrize("change", [without_cells, without_a_column])
+def test_a_table_that_another_program_wrote_again_is_refused_in_a_sentence(
+    player, recorded, change
+):
+    closed = close_run(player.folder, {}, {})
+    (player.folder / "raw").rename(player.folder / "moved")
+    assert close_run(player.folder) == closed
+    change(player.folder / "requests.parquet")
+    with pytest.raises(CbbenchError, match="is not as cbbench wrote it"):
+        close_run(player.folder)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", '{"settings": 3}', "{half"])
