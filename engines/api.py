@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, runtime_checkable
 
 RequestId = str
 Status = Literal["ok", "rejected", "failed", "timeout", "cancelled"]
 FinishReason = Literal["length", "stop"]
+CountedBy = Literal["usage", "ids", "tokenizer", "events"]
 StallCause = Literal["preemption", "prefill", "token_budget", "compute", "transport"]
 JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 
@@ -83,17 +84,24 @@ class RequestStats:
     num_prefill_steps: int | None = None  # of its steps, those up to the first token
     preempted_from_s: Sequence[float] = ()  # when it was preempted and when it had work again;
     preempted_until_s: Sequence[float] = ()  # as many of one as of the other
+    served_prompt_tokens: int | None = None  # a server's own count of the prompt
+    counted_by: CountedBy | None = None  # over HTTP: who says how many tokens there were
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The end of a request. `reason` is a sentence for everything that is not `ok`."""
+    """The end of a request. `reason` is a sentence for everything that is not `ok`.
+
+    `token_counts` are the tokens of each of its token events, where these were known only at the
+    end; `None` where the events were right.
+    """
 
     request_id: RequestId
     status: Status
     finish_reason: FinishReason | None = None
     reason: str = ""
     stats: RequestStats = RequestStats()
+    token_counts: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,16 +241,28 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptLimits:
+    """What prompts may be drawn from where no engine of a run has the model at hand."""
+
+    vocab_size: int
+    special_token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """Every setting in force, resolved. `slots` is the most rows a step can hold."""
+    """Every setting in force, resolved. `slots` is the most rows a step can hold.
+
+    What an engine cannot know, a remote one above all, is `None`.
+    """
 
     name: str
     settings: Mapping[str, JsonValue]
     max_model_len: int
-    slots: int
+    slots: int | None
     kv_tokens: int | None = None
     model: ModelInfo | None = None
     notes: tuple[str, ...] = field(default=())
+    prompts: PromptLimits | None = None
 
 
 class Engine(Protocol):
@@ -263,3 +283,16 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Outbound(Protocol):
+    """An engine that sends its requests elsewhere, and has to get ready for what will come."""
+
+    def prepare(self, requests: Sequence[Request], max_concurrency: int | None) -> None:
+        """Before a cell: the requests with their schedule, and how many may be in flight."""
+        ...
+
+    def observations(self) -> Mapping[str, JsonValue]:
+        """After `run`: what is known of the client and of the server, strict JSON."""
+        ...

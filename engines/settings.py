@@ -60,6 +60,25 @@ def boolean(text: str) -> bool:
     return lowered in _TRUE
 
 
+def optional_boolean(text: str) -> bool | None:
+    """`true`, `false`, or `auto` for `None`."""
+    try:
+        return None if text.lower() == "auto" else boolean(text)
+    except ValueError:
+        raise ValueError("true, false or auto") from None
+
+
+def positive_float(text: str) -> float:
+    """A finite number > 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < float("inf"):
+        raise ValueError("a finite number > 0")
+    return value
+
+
 def byte_size(text: str) -> int:
     """A size such as `512MiB`, `2GB` or a plain number of bytes."""
     digits = text.rstrip("KMGiBkmgb ")

@@ -14,12 +14,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
-from engines.api import FinishReason, Status
+from engines.api import CountedBy, FinishReason, Status
 
 UNKNOWN_ID: Final = -1  # stands for a token whose id the server does not tell
-CountedBy = Literal["usage", "ids", "tokenizer", "events"]
 _ONE_UNKNOWN: Final = (UNKNOWN_ID,)
 _NONE: Final[tuple[int, ...]] = ()
 _FINISH: Final[Mapping[str, FinishReason]] = {
@@ -186,7 +185,7 @@ class Completion:
         if self.error is not None:
             return "failed", None, self.error
         if not self.ended:
-            return "failed", None, f"the stream was cut short after {sum(self.counts)} tokens"
+            return "failed", None, "the stream was cut short"
         if not self.counts:
             told = self.usage.completion_tokens
             note = f" (usage tells {told} tokens)" if told else ""

@@ -74,6 +74,8 @@ class CellAssembly:
             self._add_tokens(name, time_s, count, token_ids)
         for name, *end, stats in line.get("f", ()):
             self._add_end(name, end, stats)
+        for name, true_counts in line.get("c", ()):
+            self._correct(name, true_counts)
         if "s" in line and (row := decode_step(line["s"])) is not None:
             self._steps.append(row)
 
@@ -106,6 +108,15 @@ class CellAssembly:
             return
         status, finish_reason, reason = end
         seen.end = (status, finish_reason, reason, decode_stats(stats))
+
+    def _correct(self, name: int | str, counts: Sequence[int]) -> None:
+        """An event that turns out to have carried no token is none."""
+        if not isinstance(name, int) or len(counts) != len(self._seen[name].counts):
+            return
+        seen = self._seen[name]
+        pairs = [(t, n) for t, n in zip(seen.times_s, counts, strict=True) if n > 0]
+        seen.times_s = [time_s for time_s, _ in pairs]
+        seen.counts = [count for _, count in pairs]
 
     def finished(self) -> CellRecord:
         return CellRecord(

@@ -2,12 +2,14 @@
 
     first line   {"v": 1, "key": [...], "spec", "info", "save_outputs", "closed_loop",
                   "requests": [columns]}
-    a step       {"t": time, "r": [request], "n": [tokens], "k": [[ids]], "f": [ends], "s": [row]}
+    a step       {"t": time, "r": [request], "n": [tokens], "k": [[ids]], "f": [ends], "s": [row],
+                  "c": [[request, [tokens]]]}
     an arrival   {"a": [[request, scheduled_s]]}
     last line    {"end": {trailer}}
 
 A request is its index in the first line, or its id as text when it is not among them. `n` is left
-out when every request got one token. `"nan": true` marks a line in which a number was none.
+out when every request got one token; `c` tells, for some of those that end, what their token events
+had carried in truth. `"nan": true` marks a line in which a number was none.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from engines.api import (
     Finish,
     JsonValue,
     ModelInfo,
+    PromptLimits,
     Request,
     RequestStats,
     StepEvents,
@@ -116,6 +119,12 @@ def encode_events(
             line["k"] = [list(ids) for ids in events.token_ids]
     if events.finished:
         line["f"] = [_end(finish, indices) for finish in events.finished]
+        corrected = [f for f in events.finished if f.token_counts is not None]
+        if corrected:
+            line["c"] = [
+                [indices.get(f.request_id, f.request_id), list(f.token_counts or ())]
+                for f in corrected
+            ]
     if events.step is not None:
         line["s"] = _step_values(events.step)
     return encode_line(line) if len(line) > 1 else None
@@ -153,6 +162,7 @@ def _without_missing(given: Mapping[str, Any], kind: Any) -> dict[str, Any]:
 def info_to_json(info: EngineInfo) -> dict[str, Any]:
     plain = {field.name: getattr(info, field.name) for field in fields(EngineInfo)}
     plain["model"] = asdict(info.model) if info.model else None
+    plain["prompts"] = asdict(info.prompts) if info.prompts else None
     return cast(dict[str, Any], strict_json(plain))
 
 
@@ -162,7 +172,8 @@ def info_from_json(value: Mapping[str, Any]) -> EngineInfo:
     given = {key: item for key, item in value.items() if key in known}
     model = given.pop("model", None)
     notes = tuple(given.pop("notes", ()))
-    return EngineInfo(**given, model=_model(model), notes=notes)
+    prompts = _prompts(given.pop("prompts", None))
+    return EngineInfo(**given, model=_model(model), notes=notes, prompts=prompts)
 
 
 def _model(value: Mapping[str, JsonValue] | None) -> ModelInfo | None:
@@ -173,6 +184,12 @@ def _model(value: Mapping[str, JsonValue] | None) -> ModelInfo | None:
     for name in ("eos_token_ids", "special_token_ids"):
         plain[name] = tuple(plain[name])
     return ModelInfo(**plain)
+
+
+def _prompts(value: Mapping[str, Any] | None) -> PromptLimits | None:
+    if value is None:
+        return None
+    return PromptLimits(value["vocab_size"], tuple(value["special_token_ids"]))
 
 
 def _end(finish: Finish, indices: Mapping[str, int]) -> list[Any]:

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from engines.api import EngineInfo, FinishReason, RequestId, RequestStats, Status, StepRow
+from engines.api import (
+    EngineInfo,
+    FinishReason,
+    JsonValue,
+    RequestId,
+    RequestStats,
+    Status,
+    StepRow,
+)
 
 RAW_FOLDER: Final = "raw"
 RAW_VERSION: Final = 1
@@ -40,7 +48,8 @@ class CellTrailer:
 
     `others_cpu_share` (0 to 1) is the part of the machine's CPU time that other processes used or
     that was stolen. `clock_drift_s` is how far wall and monotonic time parted during the cell.
-    `error` is a sentence when the engine broke down.
+    `error` is a sentence when the engine broke down. `remote` is what an engine that sends its
+    requests elsewhere saw of its client and of the server.
     """
 
     end_s: float
@@ -51,6 +60,7 @@ class CellTrailer:
     gc_pauses: int = 0
     gc_pause_s: float = 0.0
     error: str = ""
+    remote: Mapping[str, JsonValue] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +83,7 @@ class CellSnapshot:
     output_tok_s: float | None
     ttft_p95_s: float | None
     kv_used: float | None
-    slots: int
+    slots: int | None
     preemptions: int
     steps: int
     defects: int = 0

@@ -243,6 +243,6 @@ def also_different(a: EngineSummary, b: EngineSummary, *, cause: bool) -> tuple[
         ("KV tokens", a.kv_tokens, b.kv_tokens),
         ("context", a.max_model_len, b.max_model_len),
     ]
-    if "max_num_seqs" not in shared:
+    if "max_num_seqs" not in shared and None not in (a.slots, b.slots):
         facts.append(("rows a step", a.slots, b.slots))
     return tuple(f"{key} ({one} and {other})" for key, one, other in facts if one != other)

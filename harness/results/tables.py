@@ -55,6 +55,8 @@ _REQUEST_COLUMNS: Final[tuple[_Column, ...]] = (
     ("num_prefill_steps", pa.int64(), lambda r: r.stats.num_prefill_steps),
     ("preempted_from_s", pa.list_(pa.float64()), lambda r: r.stats.preempted_from_s),
     ("preempted_until_s", pa.list_(pa.float64()), lambda r: r.stats.preempted_until_s),
+    ("served_prompt_tokens", pa.int64(), lambda r: r.stats.served_prompt_tokens),
+    ("counted_by", pa.string(), lambda r: r.stats.counted_by),
     ("arrived", pa.bool_(), lambda r: r.arrived),
 )
 _OUTPUT_IDS: Final[_Column] = ("output_ids", pa.list_(pa.int32()), lambda r: r.output_ids)

@@ -58,7 +58,7 @@ class EngineSummary:
     name: str
     settings: Mapping[str, Any]
     max_model_len: int
-    slots: int
+    slots: int | None
     kv_tokens: int | None = None
     model: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = ()

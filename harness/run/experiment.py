@@ -237,16 +237,22 @@ class Experiment:
 def limits_of(infos: Mapping[str, EngineInfo]) -> ModelLimits:
     """What every engine can take: one vocabulary, and the shortest context of all.
 
-    Raises `CbbenchError` when no engine tells its model, or two tell different vocabularies.
+    Where no engine has its model at hand, as with servers elsewhere, the smallest vocabulary that
+    one of them is said to take. Raises `CbbenchError` when no engine tells its model, or two tell
+    different vocabularies.
     """
     models = {label: info.model for label, info in infos.items() if info.model is not None}
-    if not models:
-        raise CbbenchError("no engine says which model it runs, so no prompts can be drawn for it")
     sizes = {model.vocab_size for model in models.values()}
     if len(sizes) > 1:
         raise CbbenchError(f"the engines run models with vocabularies of {sorted(sizes)} tokens")
-    limits = ModelLimits.of(next(iter(models.values())))
-    return replace(limits, max_model_len=min(info.max_model_len for info in infos.values()))
+    context = min(info.max_model_len for info in infos.values())
+    known = [ModelLimits.of(model) for model in models.values()][:1]
+    told = [info.prompts for info in infos.values() if info.prompts is not None]
+    known += [ModelLimits(p.vocab_size, context, p.special_token_ids) for p in told]
+    if not known:
+        raise CbbenchError("no engine says which model it runs, so no prompts can be drawn for it")
+    smallest = min(known, key=lambda limits: limits.vocab_size)
+    return replace(smallest, max_model_len=context)
 
 
 def request_throughput(folder: Path, key: CellKey) -> float:

@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from engines.api import Clock, Engine, EngineInfo, Request, RequestSource, Sink, StepEvents
+from engines.api import (
+    Clock,
+    Engine,
+    EngineInfo,
+    Outbound,
+    Request,
+    RequestSource,
+    Sink,
+    StepEvents,
+)
 from engines.clock import WallClock
 from harness.places import without_places
 from harness.plans import PlanLog, PlanTap
@@ -91,6 +100,8 @@ class CellRun:
         return CellDone(self._command.key, trailer.interrupted, snapshot)
 
     def _warm_up(self) -> None:
+        if isinstance(self._engine, Outbound):
+            self._engine.prepare(self._command.requests, self._command.load.max_concurrency)
         self._engine.reset()
         if self._command.warmup and not self._stopped():
             source, sink = _wire(self._command.warmup, _ALL_AT_ONCE, self._clock, NullSink())
@@ -128,6 +139,7 @@ class CellRun:
             clock_drift_s=disturbance.clock_drift_s,
             gc_pauses=len(pauses_s),
             gc_pause_s=sum(pauses_s),
+            remote=self._engine.observations() if isinstance(self._engine, Outbound) else None,
         )
 
     def _broken(self, error: Exception) -> CellTrailer:

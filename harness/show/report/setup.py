@@ -172,7 +172,7 @@ def _max_active(engine: EngineSummary) -> str:
     for name in ("max_num_seqs", "max_batch_size"):
         if name in engine.settings:
             return json_text(engine.settings[name])
-    return str(engine.slots)
+    return MISSING if engine.slots is None else str(engine.slots)
 
 
 def _allocation(engine: EngineSummary) -> str:
