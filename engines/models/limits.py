@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from engines.api import CbbenchError, PromptLimits
 from engines.models.locate import Checkpoint, locate
+from engines.models.tiny_tokenizer import SPECIAL_TOKENS, TINY
 
-_TINY: Final = "tiny"
-_TINY_PROMPTS: Final = PromptLimits(4096, tuple(range(8)))
+_TINY_PROMPTS: Final = PromptLimits(4096, tuple(range(len(SPECIAL_TOKENS))))
 _TINY_CONTEXT: Final = 4096
 
 
@@ -31,7 +31,7 @@ class KnownLimits:
 
 def prompt_limits(model: str) -> KnownLimits:
     """Never fails: for a remote server the run's model is but a hint."""
-    if model == _TINY:
+    if model == TINY:
         return KnownLimits(_TINY_PROMPTS, _TINY_CONTEXT)
     try:
         checkpoint = locate(model)
@@ -41,13 +41,14 @@ def prompt_limits(model: str) -> KnownLimits:
     size, length = config.get("vocab_size"), config.get("max_position_embeddings")
     if not isinstance(size, int) or size < 1:
         return _assumed(model)
-    named = {config.get(f"{kind}_token_id") for kind in ("bos", "eos", "pad")}
-    special = special_ids(checkpoint) | {i for i in named if isinstance(i, int)}
+    named = [config.get(f"{kind}_token_id") for kind in ("bos", "eos", "pad")]
+    flat = [i for ids in named for i in (ids if isinstance(ids, list) else [ids])]
+    special = special_ids_on_disk(checkpoint) | {i for i in flat if isinstance(i, int)}
     prompts = PromptLimits(size, tuple(sorted(i for i in special if 0 <= i < size)))
     return KnownLimits(prompts, length if isinstance(length, int) else _TINY_CONTEXT)
 
 
-def special_ids(checkpoint: Checkpoint) -> frozenset[int]:
+def special_ids_on_disk(checkpoint: Checkpoint) -> frozenset[int]:
     """Ids that the tokenizer's file marks as special; none when there is no such file."""
     path = checkpoint.file("tokenizer.json")
     if path is None:

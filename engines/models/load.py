@@ -6,9 +6,7 @@ becomes one `CbbenchError`. Tokenizers are not loaded here.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
@@ -23,6 +21,7 @@ from transformers.utils import logging as transformers_logging
 
 from engines.api import CbbenchError, ModelInfo
 from engines.models.hardware import resolve_device, resolve_dtype, use_threads
+from engines.models.limits import special_ids_on_disk
 from engines.models.locate import Checkpoint, locate
 from engines.models.prepare import prepare
 from engines.models.tiny import build_tiny
@@ -58,7 +57,7 @@ def load_model(context: BuildContext, attn_implementation: str) -> LoadedModel:
     else:
         checkpoint = locate(context.model)
         model = _load_checkpoint(checkpoint, dtype, attn_implementation)
-        special_ids = _special_ids_on_disk(checkpoint)
+        special_ids = special_ids_on_disk(checkpoint)
     model = model.to(device).eval().requires_grad_(False)
     prepare(model)
     info = _describe(context, model, special_ids, device, dtype)
@@ -169,18 +168,6 @@ def _max_model_len(context: BuildContext, text: PreTrainedConfig) -> int:
             "tokens; give that or less"
         )
     return asked
-
-
-def _special_ids_on_disk(checkpoint: Checkpoint) -> frozenset[int]:
-    """Ids that the tokenizer's file marks as special; none when there is no such file."""
-    path = checkpoint.file("tokenizer.json")
-    if path is None:
-        return frozenset()
-    try:
-        added = json.loads(Path(path).read_text(encoding="utf-8")).get("added_tokens", [])
-        return frozenset(int(token["id"]) for token in added if token.get("special"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return frozenset()
 
 
 def _first_line(error: BaseException) -> str:

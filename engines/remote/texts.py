@@ -8,18 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from engines.api import CbbenchError
+from engines.models.text_data import text_data
 from engines.registry import BuildContext
+from engines.remote.body import Decode
 from engines.remote.options import RemoteOptions
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
 class TextTools:
     """`count` is `None` unless a tokenizer was named: another model's would count wrongly."""
 
-    decode: Callable[[Sequence[int]], str]
+    decode: Decode
     count: Callable[[str], int] | None
     notes: tuple[str, ...] = ()
 
@@ -38,13 +43,13 @@ def text_tools(options: RemoteOptions, context: BuildContext) -> TextTools:
     return TextTools(_decoder(tokenizer), count, (note,))
 
 
-def _lazily(model: str) -> Callable[[], Any]:
+def _lazily(model: str) -> Callable[[], Tokenizer]:
     @cache
-    def load() -> Any:
-        from engines.models.text import load_tokenizer  # loads transformers
+    def load() -> Tokenizer:
+        from tokenizers import Tokenizer
 
         try:
-            return load_tokenizer(model)
+            return Tokenizer.from_str(text_data(model).tokenizer)
         except CbbenchError as error:
             raise CbbenchError(
                 f"{error}; prompts as text need a tokenizer, name one with tokenizer=PATH"
@@ -53,16 +58,16 @@ def _lazily(model: str) -> Callable[[], Any]:
     return load
 
 
-def _decoder(tokenizer: Callable[[], Any]) -> Callable[[Sequence[int]], str]:
+def _decoder(tokenizer: Callable[[], Tokenizer]) -> Decode:
     def decode(ids: Sequence[int]) -> str:
-        text: str = tokenizer().decode(list(ids))
+        text: str = tokenizer().decode(list(ids), skip_special_tokens=False)
         return text
 
     return decode
 
 
-def _counter(tokenizer: Callable[[], Any]) -> Callable[[str], int]:
+def _counter(tokenizer: Callable[[], Tokenizer]) -> Callable[[str], int]:
     def count(text: str) -> int:
-        return len(tokenizer().encode(text, add_special_tokens=False))
+        return len(tokenizer().encode(text, add_special_tokens=False).ids)
 
     return count

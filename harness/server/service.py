@@ -114,7 +114,7 @@ class Service:
 
     def answer(self, job: Job, standing: Standing) -> Answering:
         """Raises `ApiError` 429 when the queue is full."""
-        most = standing.info.slots + self.limits.most_waiting
+        most = (standing.info.slots or 0) + self.limits.most_waiting
         if len(job.requests) > most:
             raise ApiError(
                 400, f"{len(job.requests)} prompts in one request; at most {most}", param="prompt"
