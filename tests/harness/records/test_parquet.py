@@ -43,6 +43,8 @@ def distinct(kind: type) -> dict[str, Any]:
         kinds = str(field.type)
         if "Cause" in kinds:
             values[field.name] = "prefill"
+        elif "CountedBy" in kinds:
+            values[field.name] = "usage"
         elif "Sequence" in kinds:
             values[field.name] = (number + 0.25, number + 0.5)
         else:
