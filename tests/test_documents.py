@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
 import sys
 import tomllib
 import types
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,10 +98,6 @@ def test_the_engine_of_contributing_lets_a_client_go(zeros_engine):
     assert (sink.num_tokens, sink.ends) == (3, [("a", "cancelled"), ("b", "ok")])
 
 
-def test_the_policy_of_contributing_runs():
-    exec(blocks("CONTRIBUTING.md", "python")[1], {})
-
-
 def test_the_entry_point_of_contributing_is_the_registrys():
     from engines.registry import ENTRY_POINT_GROUP
 
@@ -106,9 +105,79 @@ def test_the_entry_point_of_contributing_is_the_registrys():
     assert list(table["project"]["entry-points"]) == [ENTRY_POINT_GROUP]
 
 
+def wheel(folder: Path, module: str, code: str, entry_points: dict[str, dict[str, str]]) -> Path:
+    """A package of one module, as a build tool would make it."""
+    info = f"{module}-1.0.dist-info"
+    listed = "".join(
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
+        for group, points in entry_points.items()
+    )
+    files = {
+        f"{module}.py": code,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": listed,
+    }
+    path = folder / f"{module}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+        archive.writestr(f"{info}/RECORD", "".join(f"{n},,\n" for n in [*files, f"{info}/RECORD"]))
+    return path
+
+
+@pytest.fixture(scope="module")
+def policy_package(tmp_path_factory) -> dict[str, str]:
+    """An environment in which the policy of CONTRIBUTING is installed as a package of its own."""
+    folder = tmp_path_factory.mktemp("package")
+    points = tomllib.loads(blocks("CONTRIBUTING.md", "toml")[1])["project"]["entry-points"]
+    package = wheel(folder, "last_come", blocks("CONTRIBUTING.md", "python")[1], points)
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
+    subprocess.run([*pip, "--target", str(folder / "site"), str(package)], check=True)
+    paths = [str(folder / "site"), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def run_cbbench(environment, cwd, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "harness.cli.main", *arguments],
+        env=environment,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_policy_of_contributing_is_short():
+    code = blocks("CONTRIBUTING.md", "python")[1]
+    assert len([line for line in code.splitlines() if line.strip()]) < 40
+
+
+def test_the_policy_of_contributing_runs_in_virtual_time(policy_package):
+    code = blocks("CONTRIBUTING.md", "python")[2]
+    subprocess.run([sys.executable, "-c", code], env=policy_package, timeout=60, check=True)
+
+
+def test_an_installed_policy_is_a_choice_of_the_loop(policy_package, tmp_path):
+    listed = run_cbbench(policy_package, tmp_path, "engines").stdout
+    assert "policy=last-come: the newest first, one at a time" in listed
+    assert "patience_ms=0  (policy last-come)" in listed
+    engine = "loop[policy=last-come,patience_ms=1]"
+    small = ["--num-prompts", "3", "--input-len", "4", "--output-len", "2", "--repeats", "1"]
+    done = run_cbbench(
+        policy_package,
+        tmp_path,
+        *("run", "--engines", engine, "--workload", "uniform", "--request-rate", "inf", *small),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "last-come" in done.stdout
+
+
 def test_the_workload_of_contributing_loads(tmp_path):
     path = tmp_path / "mine.toml"
-    path.write_text(blocks("CONTRIBUTING.md", "toml")[1])
+    path.write_text(blocks("CONTRIBUTING.md", "toml")[2])
     described = describe(open_workload(str(path)))
     assert described.classes == ("question", "essay")
     assert described.num_prompts == 40
