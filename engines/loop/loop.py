@@ -65,7 +65,7 @@ class EngineLoop(Generic[State]):
 
         What is unfinished then is `cancelled`, or `failed` when an error ends the run.
         """
-        run = _Run(self, source, sink, clock)
+        run = self.begin(source, sink, clock)
         try:
             while not self._stopping.is_set() and run.turn():
                 pass
@@ -76,6 +76,10 @@ class EngineLoop(Generic[State]):
             run.abandon("cancelled", "the run was stopped")
         finally:
             self._stopping.clear()
+
+    def begin(self, source: RequestSource, sink: Sink, clock: Clock) -> Serving[State]:
+        """A run in the caller's hands, turn by turn; whoever begins it also abandons it."""
+        return Serving(self, source, sink, clock)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -101,7 +105,7 @@ class EngineLoop(Generic[State]):
         return self._stopping
 
 
-class _Run(Generic[State]):
+class Serving(Generic[State]):
     """One serving of one source: the sequences alive, the policy's state, the step's number."""
 
     def __init__(
@@ -185,7 +189,11 @@ class _Run(Generic[State]):
             self._sink.emit(StepEvents(now_s, finished=refused))
 
     def _let_go(self, cancelled: Iterable[RequestId], now_s: float) -> None:
-        left = [sequence for name in cancelled if (sequence := self._roster.find(name)) is not None]
+        left = [
+            sequence
+            for name in dict.fromkeys(cancelled)  # a client may say it twice
+            if (sequence := self._roster.find(name)) is not None
+        ]
         if left:
             finished = [
                 self._end(sequence, "cancelled", None, "the client left", now_s)

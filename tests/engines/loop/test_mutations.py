@@ -15,7 +15,14 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 TESTS = [
-    *("test_invariants.py", "test_loop.py", "test_verify.py", "test_kv.py", "test_contracts.py"),
+    *(
+        "test_state_machine.py",
+        "test_invariants.py",
+        "test_loop.py",
+        "test_verify.py",
+        "test_kv.py",
+        "test_contracts.py",
+    ),
     "kv",
     "test_stalls.py",
     "policies",
