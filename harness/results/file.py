@@ -85,6 +85,7 @@ def close_run(
     raw_left = (folder / RAW_FOLDER).is_dir()
     cells = read_raw_cells(folder) if raw_left else read_cells(folder)
     run = _summarise(folder, cells, settings, environment)
+    open_run(folder, run.settings, run.environment)  # so that run.json can be written anew
     try:
         write_requests(folder / REQUESTS_FILE, cells)
         write_steps(folder / STEPS_FILE, cells)

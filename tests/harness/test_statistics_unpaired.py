@@ -98,14 +98,10 @@ def test_rounds_needed_grow_with_the_noise_and_shrink_with_the_effect():
     assert too_few < 0.95 <= enough
 
 
-def test_one_more_value_exceeds_the_highest_expected_as_seldom_as_stated():
-    rng = np.random.default_rng(9)
-    runs, chance = 4000, 0.05
-    higher = 0
-    for _ in range(runs):
-        *others, one_more = np.exp(rng.normal(1.0, 0.2, 6)).tolist()
-        higher += one_more > highest_expected(others, chance)
-    assert higher / runs == pytest.approx(chance, abs=3 * math.sqrt(0.05 * 0.95 / runs))
+def test_the_highest_expected_is_the_prediction_bound_of_one_more_value():
+    logs = np.log(B)
+    reach = stats.t.ppf(0.999, len(B) - 1) * logs.std(ddof=1) * math.sqrt(1 + 1 / len(B))
+    assert highest_expected(B, 0.001) == pytest.approx(math.exp(logs.mean() + reach))
 
 
 def test_the_highest_expected_needs_two_positive_values_and_is_never_infinite():

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from harness.calibration.real import AARun, aa_run, calibrate, most_false_alarms
 from harness.calibration.text import calibration_lines
@@ -55,6 +56,12 @@ def test_runs_that_differ_as_their_rounds_do_are_no_surprise():
     assert found.p_between > 0.05
     assert found.separable <= found.most_expected == 3
     assert "as much as their rounds explain" in "\n".join(calibration_lines(found))
+
+
+def test_the_chance_is_that_of_an_analysis_of_variance():
+    runs = runs_of(0.02, between=0.01, runs=6)
+    expected = stats.f_oneway(*(run.logs for run in runs)).pvalue
+    assert calibrate(runs).p_between == pytest.approx(expected)
 
 
 def test_what_differs_from_process_to_process_shows_between_runs_and_as_alarms():

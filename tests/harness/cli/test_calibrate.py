@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+Start = Callable[..., "subprocess.Popen[str]"]
 Call = Callable[..., "subprocess.CompletedProcess[str]"]
 
 BRIEF = [
@@ -70,3 +74,19 @@ def test_an_engine_that_does_nothing_has_no_figures(call: Call) -> None:
     refused = call(*BRIEF, "--engine", "fake[fault=fail-all]", "--runs", "1")
     assert refused.returncode == 2
     assert "expected five rounds or more in which something was ok" in refused.stderr
+
+
+def test_an_interrupt_ends_it_and_keeps_the_runs_that_ended(start: Start, tmp_path: Path) -> None:
+    slow = [*BRIEF, "--engine", "fake[step_ms=50]", "--runs", "3"]
+    process = start(*slow)
+    deadline_s = time.monotonic() + 60
+    while not list((tmp_path / "c" / "run-001" / "raw").glob("*.jsonl")):
+        assert time.monotonic() < deadline_s
+        threading.Event().wait(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on where it was cut off" in err
+    assert "Traceback" not in err
+    assert "run 1 of 3" not in out
+    assert not (tmp_path / "c" / "run-002").exists()

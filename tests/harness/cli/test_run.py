@@ -299,3 +299,34 @@ def test_a_cache_that_was_left_warm_is_suspect_whatever_the_workload_shares(  # 
     reasons = {result["engine"]: " ".join(result["verdict"]["reasons"]) for result in results}
     assert words in reasons["warm"]
     assert "prefix cache" not in reasons["cold"]
+
+
+def test_a_number_changed_by_hand_is_refused_and_the_rows_give_it_back(
+    call: Call, tmp_path: Path, small: list[str]
+) -> None:
+    ran = call("run", "--engines", "fake", *small, "--out", "o")
+    path = tmp_path / "o" / "run.json"
+    true = run_file(tmp_path / "o")
+    edited = run_file(tmp_path / "o")
+    edited["results"][0]["output_throughput_tok_s"] *= 2
+    path.write_text(json.dumps(edited))
+    refused = call("report", "o")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "o/run.json: it was changed after it was written" in refused.stderr
+    assert "Take it away and call cbbench report" in refused.stderr
+    path.unlink()
+    again = call("report", "o")
+    assert again.returncode == 0
+    assert again.stdout.strip() in ran.stdout
+    assert run_file(tmp_path / "o") == true
+
+
+def test_a_run_of_an_older_schema_is_refused_in_a_sentence(
+    call: Call, tmp_path: Path, small: list[str]
+) -> None:
+    call("run", "--engines", "fake", *small, "--out", "o")
+    path = tmp_path / "o" / "run.json"
+    path.write_text(json.dumps(run_file(tmp_path / "o") | {"schema_version": 0}))
+    refused = call("report", "o")
+    assert refused.returncode == 2
+    assert "has schema_version 0, this cbbench reads 1" in refused.stderr

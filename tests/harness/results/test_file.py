@@ -236,9 +236,9 @@ def test_verdict_sums_measured_time_over_rounds(player, tmp_path):
 
 def test_the_first_round_of_each_engine_and_load_is_set_against_its_later_ones(player, tmp_path):
     open_run(tmp_path, {}, {})
-    for engine, load, first_s in (("a", "x", 2.0), ("a", "y", 1.0), ("b", "x", 1.0)):
+    for engine, load, slow in (("a", "x", 1), ("a", "y", 0), ("b", "x", 2)):
         for number in range(1, 7):
-            end_s = first_s if number == 1 else 1.0
+            end_s = 2.0 if number == slow else 1.0
             player.record(
                 [player.request("r", out=1)],
                 player.answer("r", [end_s]),

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from engines.api import RequestStats, StepEvents
+from harness.records import read_cells
 from harness.records.parquet import CELLS_KEY
 from harness.results.file import close_run, open_run
 
@@ -67,6 +68,8 @@ def test_infinity_is_a_word_and_what_is_no_number_is_null(folder):  # F1
 def test_an_engines_numbers_that_are_none_are_left_out_and_told(folder):  # F1
     for result in strict((folder / "run.json").read_text())["results"]:
         assert (result["counts"]["ok"], result["steps"], result["queue_s"]) == (1, 1, None)
+        (whole, _), (cut, _) = (cell.requests for cell in read_cells(folder))
+        assert whole.stats.preempted_from_s == cut.stats.preempted_from_s == ()
         assert "4 with a number that is none" in " ".join(result["verdict"]["reasons"])
 
 
