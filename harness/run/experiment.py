@@ -127,6 +127,8 @@ class Experiment:
                 self._reason = f"interrupted in round {len(durations_s) + 1}"
                 return
             durations_s.append(self._clock.now() - started_s)
+            self._rounds = len(durations_s)
+            open_run(self._folder.path, self._settings(), self._environment)
         self._rounds, self._reason = len(durations_s), "no engine was left"
 
     def _look(self, rounds: int) -> float:

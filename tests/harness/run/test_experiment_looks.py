@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -152,3 +153,13 @@ def test_an_engine_that_fell_out_is_not_waited_for(measure):
     run, notes = measure("5%", noise=0.1, labels=("a", "b", "c"), breaks=3)
     assert run.settings["rounds"] == 5
     assert "no interval" not in notes[-1]
+
+
+def test_a_run_that_is_killed_says_how_many_rounds_it_had(measure, tmp_path):
+    told = []
+
+    def read(interrupts: Interrupts, text: str) -> None:
+        told.append(json.loads((tmp_path / "settings.json").read_text())["settings"]["rounds"])
+
+    measure("0.01%", act=read)
+    assert told == [5, 8, 12]
