@@ -19,7 +19,8 @@ from harness.looks import LOOK_CONFIDENCE
 from harness.metrics import CellResult, Goodput, summarise_cell
 from harness.records import CellKey, CellRecord, RequestRecord
 from harness.records.schema import CellTrailer, Defects
-from harness.results.comparisons import Pair, compare_cells
+from harness.results.comparisons import compare_cells
+from harness.results.pairs import Pair
 from harness.results.saturation import MAIN_SATURATED, widest_reach
 from harness.results.values import Comparison
 from harness.run.rounds import RoundPlan, decide, engine_order

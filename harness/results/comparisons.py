@@ -1,7 +1,6 @@
-"""Which engines of a run are compared, in which metrics, and what their difference consists of.
+"""Pairs of engines compared, metric by metric, round by round and request by request.
 
-Three comparisons are told apart (see DESIGN.md): the runtime, the scheduler and the memory. Any
-other pair is just two engines, and no difference between them is credited to one cause.
+Which pairs there are and what a difference within one is due to is `pairs.py`'s matter.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from typing import Final
 from harness.metrics.results import CellResult, GroupResult, Quantiles
 from harness.records import CellRecord
 from harness.results.by_request import MEASURES, pair_requests
-from harness.results.values import Comparison, EngineSummary, Kind, unfinished_note
+from harness.results.pairs import Pair
+from harness.results.values import Comparison, unfinished_note
 from harness.statistics import CONFIDENCE, Direction, PairedRatio, compare_rounds, pool_rounds
 
 _Value = Callable[[GroupResult], float | None]
@@ -54,37 +54,6 @@ GROUP_METRICS: Final = (
     quantile_metric("max_stall_s", "p95"),
     quantile_metric("max_stall_s", "max"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two engines to compare, and what they differ in."""
-
-    kind: Kind
-    baseline: str
-    engine: str
-    also_different: tuple[str, ...] = ()
-
-
-def choose_pairs(
-    labels: Sequence[str], engines: Mapping[str, EngineSummary], baseline: str | None
-) -> list[Pair]:
-    """The pairs with one cause first, then the baseline (else the first) against the others."""
-    causes = [
-        Pair(kind, a, b, also)
-        for a in labels
-        for b in labels
-        if a != b and (kind := _cause(engines[a], engines[b])) is not None
-        for also in (also_different(engines[a], engines[b], cause=True),)
-    ]
-    told = {(pair.baseline, pair.engine) for pair in causes}
-    first = next((label for label in labels if label == baseline), next(iter(labels), ""))
-    others = [
-        Pair("engines", first, label, also_different(engines[first], engines[label], cause=False))
-        for label in labels
-        if label != first and (first, label) not in told
-    ]
-    return causes + others
 
 
 def compare_cells(
@@ -220,29 +189,3 @@ def _comparison(
         also_different=pair.also_different,
         confidence=confidence,
     )
-
-
-def _cause(a: EngineSummary, b: EngineSummary) -> Kind | None:
-    """What changes from `a` to `b`, when it is one thing."""
-    policies = a.settings.get("policy"), b.settings.get("policy")
-    memories = a.settings.get("allocator", "paged"), b.settings.get("allocator", "paged")
-    if policies == ("static", "chunked") and memories[0] == memories[1]:
-        return "scheduler"
-    if a.name == "static" and policies == (None, "static"):
-        return "runtime"
-    if policies[0] is not None and policies[0] == policies[1]:
-        return "memory" if memories == ("contiguous", "paged") else None
-    return None
-
-
-def also_different(a: EngineSummary, b: EngineSummary, *, cause: bool) -> tuple[str, ...]:
-    """Facts that both have and that differ; without the cause itself, where the pair has one."""
-    shared = a.settings.keys() & b.settings.keys() - ({"policy", "allocator"} if cause else set())
-    facts = [(key, a.settings[key], b.settings[key]) for key in sorted(shared)]
-    facts += [
-        ("KV tokens", a.kv_tokens, b.kv_tokens),
-        ("context", a.max_model_len, b.max_model_len),
-    ]
-    if "max_num_seqs" not in shared and None not in (a.slots, b.slots):
-        facts.append(("rows a step", a.slots, b.slots))
-    return tuple(f"{key} ({one} and {other})" for key, one, other in facts if one != other)

@@ -34,7 +34,8 @@ from harness.records.encoding import info_to_json, strict_json
 from harness.records.parquet import REQUESTS_FILE, RUN_FILE, STEPS_FILE
 from harness.records.reader import read_raw_cells
 from harness.records.schema import RAW_FOLDER
-from harness.results.comparisons import choose_pairs, compare_cells
+from harness.results.comparisons import compare_cells
+from harness.results.pairs import choose_pairs
 from harness.results.tables import write_requests, write_steps
 from harness.results.values import (
     SCHEMA_VERSION,

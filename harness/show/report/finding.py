@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from harness.results.comparisons import Pair, choose_pairs
+from harness.results.pairs import Pair, choose_pairs
 from harness.results.saturation import kept_up, saturated
-from harness.results.values import Comparison, RunFile
+from harness.results.values import Comparison, Kind, RunFile
 from harness.show.report.split import split_text, whole_pairs
 from harness.show.report.words import METRIC_WORDS, metric_value, number, plain
 
 _SATURATED: Final = ("output_throughput_tok_s", "ttft_s.p95")
 _BELOW: Final = ("ttft_s.p95", "e2e_s.p95")
+_CREDITED: Final = ("scheduler", "memory")
 _WORTH_TELLING: Final = 1.05
 _NOT_OK_TOLD_ABOVE: Final = 0.01
 # Below saturation these only repeat the offered rate.
@@ -51,10 +52,11 @@ def ratio_text(comparison: Comparison) -> str:
 
 
 def _told_pairs(run: RunFile) -> list[Pair]:
-    """Whole gains that can be taken apart, then the scheduler comparisons; else all pairs."""
+    """Whole gains that can be taken apart, pairs with one cause, and who is in none of them."""
     pairs = _pairs(run)
-    scheduler = [pair for pair in pairs if pair.kind == "scheduler"]
-    return [*whole_pairs(pairs), *scheduler] or pairs
+    told = [*whole_pairs(pairs), *(p for p in pairs if p.kind in _CREDITED)]
+    names = {name for pair in told for name in (pair.baseline, pair.engine)}
+    return [*told, *(p for p in pairs if p not in told and p.engine not in names)]
 
 
 def _pairs(run: RunFile) -> list[Pair]:
@@ -167,18 +169,10 @@ def _went_wrong(comparison: Comparison) -> bool:
 
 
 def _credit(run: RunFile, pairs: Sequence[Pair]) -> str:
-    scheduler = [pair for pair in pairs if pair.kind == "scheduler"]
-    if scheduler:
-        others = sorted({item for pair in scheduler for item in pair.also_different})
-        if others:
-            return (
-                "Those with the same runtime and memory also differ, beside the policy, "
-                f"in {plain(', '.join(others))}, so not all of the difference is the scheduler's."
-            )
-        return (
-            "The loop engines share runtime, memory and settings and differ in the policy, so a "
-            "difference between them that holds is the scheduler's."
-        )
+    """What may be credited with a difference, and what may not."""
+    told = [_credit_to(kind, pairs) for kind in _CREDITED]
+    if any(told):
+        return " ".join(filter(None, told))
     names = {engine.name for engine in run.engines.values()}
     policies = {engine.settings.get("policy") for engine in run.engines.values()}
     if names & {"static", "dynamic", "sequential"} and "chunked" in policies:
@@ -189,6 +183,26 @@ def _credit(run: RunFile, pairs: Sequence[Pair]) -> str:
     if len(pairs) == 0:
         return ""
     return "No pair here differs in the scheduler alone, so nothing is credited to batching."
+
+
+def _credit_to(kind: Kind, pairs: Sequence[Pair]) -> str:
+    own = [pair for pair in pairs if pair.kind == kind]
+    pure = [pair for pair in own if not pair.also_different]
+    what, cause = {
+        "scheduler": ("share runtime and memory and differ in the policy", "scheduler's"),
+        "memory": ("share runtime and policy and differ in how memory is allocated", "memory's"),
+    }[kind]
+    told = []
+    if pure:
+        named = ", ".join(f"{plain(pair.engine)} and {plain(pair.baseline)}" for pair in pure)
+        told.append(f"{named} {what}: a difference between them that holds is the {cause}.")
+    told += [
+        f"{plain(pair.engine)} and {plain(pair.baseline)} {what}, but also in "
+        f"{plain(', '.join(pair.also_different))}, so not all of a difference is the {cause}."
+        for pair in own
+        if pair.also_different
+    ]
+    return " ".join(told)
 
 
 def _trust(run: RunFile) -> str:

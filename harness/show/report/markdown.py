@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from harness.metrics.results import CellResult, FailureQuantiles
-from harness.results.comparisons import choose_pairs
+from harness.results.pairs import choose_pairs
 from harness.results.saturation import saturated
 from harness.results.values import Comparison, RunFile
 from harness.show.report.columns import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from harness.results.comparisons import Pair
+from harness.results.pairs import Pair
 from harness.results.values import Comparison
 
 Find = Callable[[Pair], Comparison | None]

@@ -69,7 +69,7 @@ def test_other_settings_that_differ_take_the_credit_away(player):
     wide = (CONTINUOUS[0], {**CONTINUOUS[1], "max_num_seqs": 64})
     run = run_of(player, {"s": (LOOP_STATIC, 0.2), "c": (wide, 0.1)})
     assert "max_num_seqs (4 and 64)" in told(run)
-    assert "not all of the difference is the scheduler's" in told(run)
+    assert "not all of a difference is the scheduler's" in told(run)
 
 
 def test_what_went_against_continuous_is_told(player):
