@@ -53,7 +53,7 @@ def summarise_cell(record: CellRecord, goodput: Goodput) -> CellResult:
         slot_utilisation=scheduler.slot_utilisation(record.steps),
         kv_utilisation=scheduler.kv_utilisation(record.steps),
         kv_pool_used=scheduler.kv_pool_used(record),
-        scheduling=scheduler.scheduling(record.steps),
+        scheduling=scheduler.scheduling(record.steps, _token_budget(record)),
         steps=len(record.steps) or None,
         steady_window=rates.steady_window(record),
         prefix_hit_share=scheduler.prefix_hit_share(record.requests),
@@ -61,6 +61,11 @@ def summarise_cell(record: CellRecord, goodput: Goodput) -> CellResult:
         gc_pause_s=trailer.gc_pause_s if trailer else None,
         classes=_summarise_classes(record, goodput, span_s),
     )
+
+
+def _token_budget(record: CellRecord) -> int | None:
+    budget = record.info.settings.get("max_num_batched_tokens")
+    return budget if isinstance(budget, int) else None
 
 
 def _summarise_classes(

@@ -76,13 +76,18 @@ class Utilisation:
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """Where the steps' time went, in sums; `overhead` is (schedule + pack) / step."""
+    """Where the steps' time went, in sums; `overhead` is (schedule + pack) / step.
+
+    `full_step_s` is the median duration of the steps that filled the token budget; `None` without
+    a budget or without such a step.
+    """
 
     schedule_s: float
     pack_s: float
     compute_s: float
     step_s: float
     overhead: float | None
+    full_step_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

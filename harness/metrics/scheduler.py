@@ -104,7 +104,8 @@ def kv_pool_used(record: CellRecord) -> Utilisation | None:
     )
 
 
-def scheduling(steps: Sequence[StepRow]) -> Scheduling | None:
+def scheduling(steps: Sequence[StepRow], token_budget: int | None = None) -> Scheduling | None:
+    """`token_budget`: the positions that fill a step, for engines that have such a bound."""
     if not steps:
         return None
     schedule_s = sum(row.schedule_s for row in steps)
@@ -116,7 +117,15 @@ def scheduling(steps: Sequence[StepRow]) -> Scheduling | None:
         compute_s=sum(row.compute_s for row in steps),
         step_s=step_s,
         overhead=(schedule_s + pack_s) / step_s if step_s > 0 else None,
+        full_step_s=_full_step_s(steps, token_budget),
     )
+
+
+def _full_step_s(steps: Sequence[StepRow], token_budget: int | None) -> float | None:
+    if token_budget is None:
+        return None
+    full = [row.end_s - row.start_s for row in steps if row.executed >= token_budget]
+    return float(np.median(full)) if full else None
 
 
 def prefix_hit_share(requests: Sequence[RequestRecord]) -> float | None:

@@ -23,6 +23,7 @@ from harness.show.report.finding import (
     finding,
     ratio_text,
 )
+from harness.show.report.stalls import stall_lines
 from harness.show.report.words import METRIC_WORDS, THIN, plain
 
 _DEFAULT_WIDTH: Final = 80
@@ -43,6 +44,7 @@ def comparison_text(run: RunFile, width: int | None = None, encoding: str = "utf
         ]
         lines += [f"load: {plain(load)}", *table_or_blocks(titles, rows, width or _DEFAULT_WIDTH)]
         lines += [f"{_GAP}{line}" for line in unfinished_lines(run, load)]
+        lines += [f"{_GAP}{line}" for line in stall_lines(run, load)]
         lines += [*_ratios(run, load), ""]
     if any(THIN in line for line in lines):
         lines.append(THIN_LEGEND)

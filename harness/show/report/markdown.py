@@ -23,6 +23,7 @@ from harness.show.report.columns import (
 )
 from harness.show.report.finding import finding
 from harness.show.report.setup import engine_lines, environment_lines, workload_lines
+from harness.show.report.stalls import stall_lines
 from harness.show.report.words import (
     METRIC_WORDS,
     MISSING,
@@ -86,9 +87,9 @@ def _load(run: RunFile, load: str) -> list[str]:
     lines = [f"## Load {code(load)}", ""]
     titles = comparison_titles(goodput=goodput, prefix_hits=hits)
     lines += markdown_table(["engine", *titles], rows)
-    unfinished = unfinished_lines(run, load)
-    if unfinished:
-        lines += ["", *(f"- {escaped(line)}" for line in unfinished)]
+    beside = [*unfinished_lines(run, load), *stall_lines(run, load)]
+    if beside:
+        lines += ["", *(f"- {escaped(line)}" for line in beside)]
     lines += _classes(run, load, labels, goodput=goodput)
     lines += _with_failures(run, load, labels)
     pairs = choose_pairs(run.labels(), run.engines, run.settings.get("baseline"))

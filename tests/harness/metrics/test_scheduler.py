@@ -8,7 +8,7 @@ import pytest
 
 from engines.api import RequestStats, StepEvents
 from harness.metrics import Goodput, summarise_cell
-from harness.metrics.scheduler import ledger_faults, littles_law
+from harness.metrics.scheduler import ledger_faults, littles_law, scheduling
 
 NO_SLO = Goodput()
 
@@ -115,3 +115,15 @@ def test_scheduling_overhead_is_schedule_and_pack_over_the_step(player):
     result = summarise_cell(player.cell([player.request("a")], [StepEvents(2.0, step=row)]), NO_SLO)
     assert result.scheduling is not None
     assert result.scheduling.overhead == pytest.approx(0.2)
+
+
+def test_a_full_step_is_one_that_fills_the_token_budget(player):
+    """Two of 8 positions, taking 2 and 4 s; one of 5; where no budget is, no step is full."""
+    steps = [
+        player.step(0, 0.0, 2.0, output=8),
+        player.step(1, 2.0, 3.0, output=5),
+        player.step(2, 3.0, 7.0, prompt=6, padding=2),
+    ]
+    assert scheduling(steps, 8).full_step_s == 3.0
+    assert scheduling(steps, 9).full_step_s is None
+    assert scheduling(steps).full_step_s is None
