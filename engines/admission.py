@@ -1,9 +1,11 @@
-"""What any engine refuses at its door for the context's sake, and how long an answer may become.
+"""What any engine refuses at its door for the context's sake, and where an answer may end.
 
 Numbers of one request only. What an engine's memory has room for, each engine adds itself.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from engines.api import Request
 
@@ -13,6 +15,12 @@ def answer_bound(request: Request, longest: int) -> int:
     if request.max_tokens is not None:
         return request.max_tokens
     return max(1, longest - len(request.prompt_token_ids))
+
+
+def stop_ids(request: Request, eos_token_ids: Iterable[int]) -> frozenset[int]:
+    """The tokens at which the answer stops."""
+    own = frozenset(request.stop_token_ids)
+    return own if request.ignore_eos else own.union(eos_token_ids)
 
 
 def context_refusal(prompt: int, answer: int, max_model_len: int) -> str:

@@ -29,12 +29,17 @@ class CbbenchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen; `temperature == 0` is greedy and ignores the rest."""
+    """How the next token is chosen; `temperature == 0` is greedy and ignores the rest.
+
+    Noise is keyed by the seed, the request's id and the position; a `noise_id` stands in for the
+    id, so that requests with the same one and the same seed draw the same.
+    """
 
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
     seed: int = 0
+    noise_id: str | None = None
 
 
 GREEDY: Final = Sampling()
@@ -45,7 +50,8 @@ class Request:
     """One request of a workload, drawn before the run; every engine gets the same object.
 
     `scheduled_s` is the arrival in seconds from the run's t0. `max_tokens` of `None` means up to
-    the engine's context. With `ignore_eos` the answer has exactly `max_tokens` tokens.
+    the engine's context. With `ignore_eos` the answer has exactly `max_tokens` tokens. No token at
+    which it would stop is chosen among the first `min_tokens`.
     """
 
     request_id: RequestId
@@ -58,6 +64,7 @@ class Request:
     priority: int = 0
     request_class: str = ""
     session: str | None = None
+    min_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

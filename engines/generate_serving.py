@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
+from engines.admission import stop_ids
 from engines.api import (
     Clock,
     Finish,
@@ -187,10 +188,8 @@ class Serving:
         return steps.batch.ended()
 
     def _row(self, request: Request) -> Row:
-        stop_ids = frozenset(request.stop_token_ids)
-        if not request.ignore_eos:
-            stop_ids |= frozenset(self._setup.eos_token_ids)
-        return Row(request, self._setup.bounds.max_tokens(request), stop_ids)
+        stops = stop_ids(request, self._setup.eos_token_ids)
+        return Row(request, self._setup.bounds.max_tokens(request), stops)
 
     def _end_rows(self, batch: BatchRun, rows: list[Row], status: Status, reason: str) -> None:
         now_s = self._clock.now()

@@ -19,6 +19,7 @@ from transformers import (
     StoppingCriteriaList,
 )
 
+from engines.admission import stop_ids
 from engines.api import Request
 from engines.generate_serving import BatchFailed, OnTokens
 from engines.loop.executors.sampling import choose_tokens
@@ -56,12 +57,19 @@ class GeneratePacker:
         self._max_model_len = loaded.info.max_model_len
         special = loaded.info.special_token_ids
         self._pad_id = special[0] if special else 0
+        self._eos_token_ids = loaded.info.eos_token_ids
 
     def pack(self, requests: Sequence[Request]) -> GenerateBatch:
         prompts = [request.prompt_token_ids for request in requests]
         padded = pad_left(prompts, self._pad_id, self._device)
         return GenerateBatch(
-            self._model, padded, requests, self._pad_id, self._max_model_len, self._cache
+            self._model,
+            padded,
+            requests,
+            self._pad_id,
+            self._max_model_len,
+            self._cache,
+            self._eos_token_ids,
         )
 
 
@@ -76,9 +84,11 @@ class GenerateBatch:
         pad_id: int,
         max_model_len: int,
         cache: str,
+        eos_token_ids: tuple[int, ...] = (),
     ) -> None:
         self._model = model
         self._cache = cache
+        self._eos_token_ids = eos_token_ids
         self._padded = padded
         self._requests = requests
         self._pad_id = pad_id
@@ -113,9 +123,10 @@ class GenerateBatch:
             pad_token_id=self._pad_id,
         )
 
-    def _processors(self, width: int) -> list[_KeyedSampling]:
-        if any(request.sampling.temperature > 0 for request in self._requests):
-            return [_KeyedSampling(self._requests, width)]
+    def _processors(self, width: int) -> list[_Chooser]:
+        """None where `generate`'s own greedy choice is what all rows ask for."""
+        if any(r.sampling.temperature > 0 or r.min_tokens for r in self._requests):
+            return [_Chooser(self._requests, width, self._eos_token_ids)]
         return []
 
     @contextmanager
@@ -158,18 +169,26 @@ class _RowStopping:
         return torch.tensor(self._on_tokens(tokens), device=input_ids.device)
 
 
-class _KeyedSampling:
-    """A logits processor that leaves only the token that the keyed noise chooses."""
+class _Chooser:
+    """A logits processor that leaves only the token that the loop would choose too."""
 
-    def __init__(self, requests: Sequence[Request], width: int) -> None:
+    def __init__(
+        self, requests: Sequence[Request], width: int, eos_token_ids: tuple[int, ...]
+    ) -> None:
         self._samplings = [request.sampling for request in requests]
         self._ids = [request.request_id for request in requests]
         self._lengths = [len(request.prompt_token_ids) for request in requests]
         self._width = width
+        self._stop_ids = [stop_ids(request, eos_token_ids) for request in requests]
+        self._min_tokens = [request.min_tokens for request in requests]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         step = input_ids.shape[1] - self._width
         positions = [length + step for length in self._lengths]
-        tokens = choose_tokens(scores, self._samplings, self._ids, positions)
+        forbidden = [
+            ids if step < least else ()
+            for ids, least in zip(self._stop_ids, self._min_tokens, strict=True)
+        ]
+        tokens = choose_tokens(scores, self._samplings, self._ids, positions, forbidden)
         chosen = torch.full_like(scores, float("-inf"))
         return chosen.scatter_(1, tokens[:, None], 0.0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Protocol
 
+from engines.admission import stop_ids
 from engines.api import Request, RequestId, RequestStats, StallCause
 from engines.loop.stalls import Instant, StepSums
 
@@ -78,6 +79,7 @@ class Sequence:
         "last_token_s",
         "later_hit_tokens",
         "max_len",
+        "min_len",
         "num_computed",
         "num_preemptions",
         "num_prefill_steps",
@@ -100,12 +102,12 @@ class Sequence:
     ) -> None:
         """`steps` are the run's; without them there are no steps to blame."""
         self.request = request
-        own = request.stop_token_ids
-        self.stop_ids = frozenset(own if request.ignore_eos else own + eos_token_ids)
+        self.stop_ids = stop_ids(request, eos_token_ids)
         self.request_id = request.request_id
         self.tokens = list(request.prompt_token_ids)
         self.prompt_len = len(self.tokens)
         self.max_len = self.prompt_len + max_tokens
+        self.min_len = self.prompt_len + request.min_tokens
         self.arrival_index = arrival_index
         self.num_computed = 0
         self.high_water = 0

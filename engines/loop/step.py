@@ -49,6 +49,8 @@ def build_batch(
                 sample=start + n == len(tokens),
                 sampling=sequence.request.sampling,
                 lookahead=plan.lookahead.get(name, 0) if plan.lookahead else 0,
+                forbidden=sequence.stop_ids,
+                forbidden_below=sequence.min_len,
             )
         )
     return Batch(

@@ -67,7 +67,9 @@ class Answering(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Whatever ends it, nothing of it stays in the engine."""
         self._tickets = self._desk.submit(self._job.requests, self._mailbox, lambda: cut(scope))
-        answering = asyncio.create_task(self._answer(_Writer(scope, send, self._patience)))
+        answering = asyncio.create_task(
+            self._answer(_Writer(scope, send, self._mailbox, self._patience.write_within_s))
+        )
         leaving = asyncio.create_task(_until_client_leaves(receive))
         try:
             await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -182,10 +184,11 @@ class Answering(Response):
 class _Writer:
     """Writes a response's parts within a bounded time each."""
 
-    def __init__(self, scope: Scope, send: Send, patience: Patience) -> None:
+    def __init__(self, scope: Scope, send: Send, mailbox: Mailbox, within_s: float) -> None:
         self._scope = scope
         self._send = send
-        self._patience = patience
+        self._mailbox = mailbox
+        self._within_s = within_s
         self._has_begun = False
 
     def cut(self) -> None:
@@ -216,8 +219,9 @@ class _Writer:
             await error_response(error)(self._scope, _nothing, self._send)
 
     async def _write(self, message: Message) -> None:
-        async with asyncio.timeout(self._patience.write_within_s):
-            await self._send(message)
+        with self._mailbox.writing():
+            async with asyncio.timeout(self._within_s):
+                await self._send(message)
 
 
 async def _nothing() -> Message:

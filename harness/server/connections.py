@@ -7,6 +7,8 @@ connection, and the server's end, waiting for ever.
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,8 +27,12 @@ class CuttableProtocol(H11Protocol):
 
 
 def cut(scope: Scope) -> None:
-    """Drops the connection of a request at once; no effect under another server."""
+    """Resets the connection of a request at once; no effect under another server."""
     state: Mapping[str, Any] = scope.get("state", {})
     transport = state.get(_TRANSPORT)
-    if transport is not None:
-        transport.abort()
+    if transport is None or transport.is_closing():
+        return
+    connection = transport.get_extra_info("socket")
+    if connection is not None:  # or the system would still offer what it has buffered
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()

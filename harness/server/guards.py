@@ -59,7 +59,7 @@ class Guards:
             return
         given = Headers(scope=scope).get("authorization", "")
         key = given[len(_SCHEME) :] if given.lower().startswith(_SCHEME) else ""
-        if not hmac.compare_digest(key.encode(), self._api_key):
+        if not hmac.compare_digest(key.encode("latin-1"), self._api_key):
             raise ApiError(
                 401,
                 "missing or wrong API key; expected a header 'Authorization: Bearer KEY'",

@@ -125,14 +125,19 @@ class JobReader:
             ignore_eos=body.ignore_eos,
             stop_token_ids=tuple(body.stop_token_ids or ()),
             priority=body.clamped_priority,
+            min_tokens=body.min_tokens,
         )
 
     def _sampling(self, body: GenerationBody) -> Sampling:
-        """OpenAI's defaults. A request without a seed gets one of its own."""
+        """OpenAI's defaults. A request without a seed gets one of its own.
+
+        With a seed, the answer to a prompt is always the same, whatever the request is called.
+        """
         seed = self._draw_bits(_SEED_BITS) if body.seed is None else body.seed
         return Sampling(
             temperature=1.0 if body.temperature is None else body.temperature,
             top_p=1.0 if body.top_p is None else body.top_p,
             top_k=max(0, body.top_k or 0),
             seed=seed,
+            noise_id=None if body.seed is None else "",
         )

@@ -178,9 +178,12 @@ def _call(loop: asyncio.AbstractEventLoop, function: object) -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Before the model is loaded, so that a port in use is known at once."""
+    """Before the model is loaded, so that a port in use is known at once.
+
+    The protocol is named because asyncio sends small writes at once only where it is.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

@@ -6,7 +6,7 @@ where their keys and values live, and which rows want a next token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,7 +22,8 @@ class Row:
     lookahead` positions and may be longer; it is the loop's own list, to be read during the step
     and never kept or changed. With `sample` the row wants the token after its last position, for
     which `sampling` and the `position` of the new token (`start + n`) key the noise. `lookahead`
-    allows up to so many draft tokens to be proposed, computed and checked after `tokens`.
+    allows up to so many draft tokens to be proposed, computed and checked after `tokens`. A new
+    token at a position below `forbidden_below` must not be one of `forbidden`.
     """
 
     request_id: RequestId
@@ -32,6 +33,14 @@ class Row:
     sample: bool
     sampling: Sampling
     lookahead: int = 0
+    forbidden: Collection[int] = ()
+    forbidden_below: int = 0
+
+    @property
+    def forbidden_next(self) -> Collection[int]:
+        """What the token right after the row must not be."""
+        next_position = self.start + len(self.tokens)
+        return self.forbidden if next_position < self.forbidden_below else ()
 
 
 @dataclass(slots=True)

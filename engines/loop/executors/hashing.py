@@ -54,7 +54,11 @@ class HashingExecutor:
             return []
         length = row.start + len(row.tokens)
         context = [self._slots[self._slot(row.block_table, p)] for p in range(length)]
-        return [hash_token(context, self._vocab_size)]
+        token = hash_token(context, self._vocab_size)
+        forbidden = row.forbidden_next
+        while token in forbidden:
+            token = (token + 1) % self._vocab_size
+        return [token]
 
     def _slot(self, table: Sequence[int], position: int) -> int:
         return table[position // self._block_size] * self._block_size + position % self._block_size

@@ -11,7 +11,7 @@ of `key + (id + 1) * golden gamma` gives 64 for a token, whose top 53 are the un
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from hashlib import blake2b
 
 import torch
@@ -28,18 +28,32 @@ def choose_tokens(
     samplings: Sequence[Sampling],
     request_ids: Sequence[RequestId],
     positions: Sequence[int],
+    forbidden: Sequence[Collection[int]] = (),
 ) -> torch.Tensor:
     """[n] token ids, on the logits' device, from `logits` [n, vocabulary].
 
     `positions[i]` is the position of the new token in its sequence; with the request's id and
-    its sampling's seed it keys the noise of row i.
+    its sampling's seed it keys the noise of row i. No id of `forbidden[i]`, if given, is chosen.
     """
+    if any(forbidden):
+        logits = _without(logits, forbidden)
     tokens = torch.argmax(logits, dim=-1)
     for row, sampling in enumerate(samplings):
         if sampling.temperature > 0:
-            key = noise_key(sampling.seed, request_ids[row], positions[row])
+            name = request_ids[row] if sampling.noise_id is None else sampling.noise_id
+            key = noise_key(sampling.seed, name, positions[row])
             tokens[row] = _draw(logits[row], sampling, key)
     return tokens
+
+
+def _without(logits: torch.Tensor, forbidden: Sequence[Collection[int]]) -> torch.Tensor:
+    """A copy in which no row can choose what it must not."""
+    logits = logits.clone()
+    for row, token_ids in enumerate(forbidden):
+        known = [token_id for token_id in token_ids if token_id < logits.shape[1]]
+        if known:
+            logits[row, known] = float("-inf")
+    return logits
 
 
 def noise_key(seed: int, request_id: RequestId, position: int) -> int:

@@ -152,6 +152,7 @@ class TorchExecutor:
                 [row.sampling for row in rows],
                 [row.request_id for row in rows],
                 [row.start + len(row.tokens) for row in rows],
+                [row.forbidden_next for row in rows],
             )
 
     def _warm_up(self) -> None:

@@ -79,10 +79,10 @@ class Server:
         choices = [c for e in events if e != "[DONE]" for c in e["choices"] if c["index"] == place]
         return "".join(c["text"] if "text" in c else c["delta"].get("content", "") for c in choices)
 
-    def metric(self, name: str, **labels: str) -> float:
-        """The value of the only series of that name with these labels."""
+    def metric(self, name: str, scrape: str | None = None, **labels: str) -> float:
+        """The value of the only series of that name with these labels, now or in a scrape."""
         found = []
-        for line in self.get("/metrics").text.splitlines():
+        for line in (scrape or self.get("/metrics").text).splitlines():
             series, _, value = line.rpartition(" ")
             if series.startswith(f"cbbench:{name}{{") and all(
                 f'{key}="{text}"' in series for key, text in labels.items()
@@ -172,3 +172,10 @@ def slow_echo(plugin_path: Path) -> Iterator[Server]:
     """The same, a token each 30 ms, so that every token is a chunk."""
     with starting(plugin_path) as start_one:
         yield start_one("echo[step_ms=30]")
+
+
+@pytest.fixture(scope="module")
+def start_module(plugin_path: Path) -> Iterator[Start]:
+    """Servers that a whole module shares."""
+    with starting(plugin_path) as start_one:
+        yield start_one

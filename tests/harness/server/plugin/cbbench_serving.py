@@ -114,7 +114,7 @@ class Echo:
             return [prompt[0]], Finish(request.request_id, "failed", reason="as was asked for")
         for _ in range(self._burst):
             given.append(prompt[(count + len(given)) % len(prompt)])
-            if given[-1] in stops and count + len(given) > request_min(request):
+            if given[-1] in stops and count + len(given) > request.min_tokens:
                 return given, Finish(request.request_id, "ok", "stop", "", stats)
             if count + len(given) == limit:
                 return given, Finish(request.request_id, "ok", "length", "", stats)
@@ -146,10 +146,6 @@ class Echo:
             prompt=0,
             output=count,
         )
-
-
-def request_min(request: Request) -> int:
-    return int(getattr(request, "min_tokens", 0))
 
 
 class Paced:
