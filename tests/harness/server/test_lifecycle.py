@@ -37,7 +37,7 @@ def gone(process):
 
 
 def begin(stream):
-    """The stream's lines, after the first one has come."""
+    """The stream's lines, to be kept: a stream that nobody iterates over is closed."""
     lines = stream.iter_lines()
     next(lines)
     return lines
@@ -64,9 +64,10 @@ def test_a_second_signal_ends_at_once(start):
     server = start("echo[step_ms=20]")
     engine = engine_of(server)
     with server.stream(prompt=[500], max_tokens=500) as stream:
-        begin(stream)
+        lines = begin(stream)
         server.process.send_signal(signal.SIGTERM)
         wait_until(lambda: server.get("/ready").status_code == 503)
+        next(lines)
         sent_s = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         assert server.wait() == 128 + signal.SIGTERM
