@@ -123,6 +123,18 @@ class Watcher:
         rank = {s.request_id: order.rank(s, served) for s in [*waiting, *view.swapped]}
         best = sorted(rank, key=rank.__getitem__)
         assert set(came) == set(best[: len(came)]), "a better one was passed"
+        if order.preempts and isinstance(self.policy, ChunkedPolicy) and best and not came:
+            self._check_nobody_worse_runs(view, plan, rank[best[0]][0], order, served)
+
+    def _check_nobody_worse_runs(self, view, plan, head, order, served):
+        """Whoever waits outside has nobody of a worse rank before it that could be put out."""
+        if not self.policy.enable_chunked_prefill or plan.preempt:
+            return
+        trial = view.trial()
+        for s in view.running:
+            can_leave = s.has_advanced and trial.frees(s)
+            if s.request_id in plan.work and can_leave:
+                assert order.rank(s, served)[0] <= head, "a worse one runs"
 
     def _check_preemptions(self, view, plan):
         trial = view.trial()

@@ -67,10 +67,9 @@ class ChunkedPolicy:
     def plan(self, view: View, state: Served) -> tuple[Plan, Served]:
         draft = Draft.begin(view, self.rules, state, self.max_num_batched_tokens)
         kept = self._kept_for_the_door(view)
-        is_scarce = len(view.running) + kept > draft.budget
         if self.rules.order.preempts:
-            self._by_rank(view, draft, is_scarce)
-        elif is_scarce:
+            self._by_rank(view, draft)
+        elif len(view.running) + kept > draft.budget:
             self._by_turns(view, draft, kept)
         else:
             self._decodes_first(view, draft)
@@ -100,9 +99,11 @@ class ChunkedPolicy:
             for sequence in residents:
                 self._run(sequence, draft)
 
-    def _by_rank(self, view: View, draft: Draft, is_scarce: bool) -> None:
-        """A candidate that outranks a resident goes before it."""
+    def _by_rank(self, view: View, draft: Draft) -> None:
+        """A candidate that outranks a resident goes before it; decodes go first if all can."""
         order, served = self.rules.order, draft.served
+        at_the_door = 1 if view.num_waiting or view.swapped else 0
+        is_scarce = len(view.running) + at_the_door > draft.budget
         decodes, residents = ([], list(view.running)) if is_scarce else _split(view.running)
         draft.run_decodes(decodes)
         residents.sort(key=lambda sequence: order.rank(sequence, served))

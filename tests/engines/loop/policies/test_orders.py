@@ -137,3 +137,30 @@ def test_fair_shares_bound_how_far_groups_drift_apart(lab, request_of):
         served[group] += 5 if group == "a" else 15
         if min(int(n[1:]) for n in [name]) == 11:
             break
+
+
+def test_a_scarce_budget_is_no_excuse_to_run_a_worse_one(lab, request_of):
+    """One token a step: the low one is decoding when the high one comes."""
+    requests = [
+        request_of("low", 1, 9, priority=5),
+        request_of("high", 3, 3, priority=1, scheduled_s=2.5),
+    ]
+    run = lab(ChunkedPolicy(2, 1, rules=Rules(order=PRIORITY))).play(requests)
+    assert run.end_s()["high"] == 3.0 + 5
+    assert run.end_s()["low"] == 9 + 5
+
+
+def test_a_victim_that_would_free_nothing_is_passed_over(lab, request_of, answer_of):
+    """All three blocks of the low one are shared by the high one, which needs a fifth."""
+    low = request_of("low", (1, 2, 3), 2, priority=9)
+    high = request_of("high", (1, 2, 3, 9), 1 + 1, priority=1, scheduled_s=2.5)
+    world = lab(
+        ChunkedPolicy(2, 1, rules=Rules(order=PRIORITY)),
+        num_blocks=5,
+        block_size=1,
+        prefix_caching=True,
+    )
+    late = request_of("late", (1, 2, 3, 9, 9), 1, priority=0, scheduled_s=3.5)
+    run = world.play([low, high, late])
+    assert run.tokens() == {r.request_id: answer_of(r) for r in (low, high, late)}
+    assert world.cache.free_blocks == 5
