@@ -14,18 +14,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-TESTS = [
-    *(
-        "test_state_machine.py",
-        "test_invariants.py",
-        "test_loop.py",
-        "test_verify.py",
-        "test_kv.py",
-        "test_contracts.py",
-    ),
-    "kv",
-    "test_stalls.py",
-    "policies",
+TESTS = [  # the quick ones first: the first failure ends the run
+    *("policies", "kv", "test_verify.py", "test_kv.py", "test_contracts.py", "test_loop.py"),
+    *("test_stalls.py", "test_state_machine.py", "test_invariants.py"),
 ]
 
 MUTATIONS = {
@@ -284,7 +275,7 @@ def test_a_broken_loop_is_caught(tmp_path, name):
         env=os.environ | {"PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 1, f"nobody noticed: {done.stdout[-2000:]}"
