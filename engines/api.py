@@ -93,6 +93,7 @@ class RequestStats:
     preempted_until_s: Sequence[float] = ()  # as many of one as of the other
     served_prompt_tokens: int | None = None  # a server's own count of the prompt
     counted_by: CountedBy | None = None  # over HTTP: who says how many tokens there were
+    swapped_tokens: int | None = None  # cache positions copied to the host and back, both counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,8 @@ class StepRow:
     positions and add up to everything the step computed; `positions` counts that apart from them,
     from what the executor was given. `update_s` is the engine's bookkeeping after the computation.
     `useful_rows` of `slots` rows belonged to a live request. `tokens_held` of `tokens_reserved`
-    cache positions hold a token.
+    cache positions hold a token; the rest of them is lost inside blocks that are begun and to
+    reservation beyond those. What is lost to fragmentation is free, and useless to who waits.
     """
 
     step: int
@@ -149,6 +151,9 @@ class StepRow:
     preemptions: int = 0
     update_s: float = 0.0
     positions: int | None = None
+    lost_inside_blocks: int | None = None
+    lost_to_reservation: int | None = None
+    lost_to_fragmentation: int | None = None
 
     @property
     def executed(self) -> int:

@@ -163,6 +163,8 @@ class BatchRun:
         prompt = sum(prompts) if prefill else 0
         output = 0 if prefill else len(live)
         executed = len(self.rows) * (self.width if prefill else 1)
+        held = sum(prompts[i] + self.num_steps for i in live)
+        reserved = len(self.rows) * self._columns()
         duration_s = place.end_s - place.start_s
         return StepRow(
             step=place.step,
@@ -181,7 +183,8 @@ class BatchRun:
             prompt=prompt,
             output=output,
             padding=executed - prompt - output,
-            tokens_held=sum(prompts[i] + self.num_steps for i in live),
-            tokens_reserved=len(self.rows) * self._columns(),
+            tokens_held=held,
+            tokens_reserved=reserved,
             positions=executed,
+            lost_to_reservation=reserved - held,
         )

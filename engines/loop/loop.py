@@ -259,9 +259,8 @@ class Serving(Generic[State]):
         return MemoryUse(
             num_running=len(roster.running),
             num_waiting=len(roster.waiting) + len(roster.swapped),
-            tokens_held=cache.held_positions(roster.running.in_order),
+            use=cache.use(roster.running.in_order, roster.first_in_line),
             num_blocks=cache.num_blocks,
-            block_size=cache.block_size,
             free_blocks=cache.free_blocks,
             cached_blocks=cache.cached_blocks,
         )

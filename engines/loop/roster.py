@@ -6,6 +6,7 @@ record of them. The memory moves with them, but that is the cache's matter.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Literal
 
 from engines.api import Request, RequestId
@@ -14,6 +15,7 @@ from engines.loop.queues import Resident, Waiting
 from engines.loop.sequence import Sequence
 from engines.loop.stalls import StepSums
 
+_by_arrival = attrgetter("arrival_index")
 Place = Literal["waiting", "running", "swapped"]
 
 
@@ -30,6 +32,15 @@ class Roster:
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.running) + len(self.swapped)
+
+    @property
+    def first_in_line(self) -> Sequence | None:
+        """The first in order of arrival that waits or lies on the host."""
+        first = next(iter(self.waiting), None)
+        if not self.swapped.in_order:
+            return first
+        swapped = self.swapped.in_order[0]
+        return swapped if first is None else min(first, swapped, key=_by_arrival)
 
     def submit(self, request: Request, max_tokens: int) -> None:
         """A new one waits behind all others."""
@@ -49,6 +60,7 @@ class Roster:
     def resume(self, request_id: RequestId) -> None:
         sequence = self.swapped.by_id[request_id]
         self.swapped.remove(sequence)
+        sequence.resume()
         self.running.add(sequence)
 
     def admit(self, request_id: RequestId, hit_tokens: int) -> None:

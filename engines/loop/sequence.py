@@ -89,6 +89,7 @@ class Sequence:
         "request",
         "request_id",
         "stop_ids",
+        "swapped_tokens",
         "tokens",
     )
 
@@ -117,6 +118,7 @@ class Sequence:
         self.last_scheduled_step = -1
         self.prefix_hit_tokens: int | None = None
         self.later_hit_tokens = 0
+        self.swapped_tokens = 0
         self.first_time_prompt = 0
         self.first_time_output = 0
         self.last_token_s: float | None = None
@@ -156,9 +158,15 @@ class Sequence:
         if self._preempted is None:
             self._preempted = self._steps.now(now_s)
         self._away_from_s.append(now_s)
-        if not keeps_cache:
+        if keeps_cache:
+            self.swapped_tokens += self.num_computed
+        else:
             self.num_computed = 0
         self._enter(Phase.PREEMPTED, now_s)
+
+    def resume(self) -> None:
+        """Its positions come back from the host."""
+        self.swapped_tokens += self.num_computed
 
     def schedule(self, step: int, now_s: float) -> None:
         """It has work in this step, which starts at `now_s`."""
@@ -204,11 +212,12 @@ class Sequence:
             max_stall_cause=self._gap_cause,
             first_time_prompt=self.first_time_prompt,
             first_time_output=self.first_time_output,
-            prefix_hit_tokens=self.prefix_hit_tokens or 0,
+            prefix_hit_tokens=self.prefix_hit_tokens,
             later_hit_tokens=self.later_hit_tokens,
             num_prefill_steps=self.num_prefill_steps if self.num_output else self.num_steps,
             preempted_from_s=tuple(self._away_from_s),
             preempted_until_s=tuple(self._away_until_s),
+            swapped_tokens=self.swapped_tokens,
         )
 
     def _enter(self, phase: Phase, now_s: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engines.api import StepRow
+from engines.loop.kv.api import CacheUse
 from engines.loop.plan import Plan
 from engines.loop.step import Delivery
 
@@ -28,9 +29,8 @@ class MemoryUse:
 
     num_running: int
     num_waiting: int
-    tokens_held: int
+    use: CacheUse
     num_blocks: int
-    block_size: int
     free_blocks: int
     cached_blocks: int
 
@@ -46,7 +46,6 @@ def step_row(
 ) -> StepRow:
     """The row of `steps.parquet`; `positions` is what the executor was given."""
     ledger = delivery.ledger
-    blocks_used = used.num_blocks - used.free_blocks
     return StepRow(
         step=step,
         start_s=times.start_s,
@@ -67,12 +66,15 @@ def step_row(
         padding=ledger.padding,
         rejected_draft=ledger.rejected_draft,
         past_stop=ledger.past_stop,
-        tokens_held=used.tokens_held,
-        tokens_reserved=blocks_used * used.block_size,
-        blocks_used=blocks_used,
+        tokens_held=used.use.held,
+        tokens_reserved=used.use.reserved,
+        blocks_used=used.num_blocks - used.free_blocks,
         blocks_cached=used.cached_blocks,
         blocks_free=used.free_blocks - used.cached_blocks,
         preemptions=len(plan.preempt),
         update_s=times.update_s,
         positions=positions,
+        lost_inside_blocks=used.use.inside_blocks,
+        lost_to_reservation=used.use.reservation,
+        lost_to_fragmentation=used.use.fragmented,
     )

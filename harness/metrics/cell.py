@@ -35,7 +35,7 @@ _FAILABLE: Final[Mapping[str, _Measure]] = {
 def summarise_cell(record: CellRecord, goodput: Goodput) -> CellResult:
     """All metrics of a cell. The verdict is left open: it needs the other rounds too."""
     span_s = rates.makespan_s(record.requests)
-    whole = _summarise_group(record.requests, goodput, span_s, record.end_s)
+    whole = _summarise_group(record, record.requests, goodput, span_s)
     trailer = record.trailer
     return CellResult(
         **{field.name: getattr(whole, field.name) for field in fields(GroupResult)},
@@ -54,6 +54,8 @@ def summarise_cell(record: CellRecord, goodput: Goodput) -> CellResult:
         kv_utilisation=scheduler.kv_utilisation(record.steps),
         kv_pool_used=scheduler.kv_pool_used(record),
         scheduling=scheduler.scheduling(record.steps, _token_budget(record)),
+        kv_loss=scheduler.kv_loss(record),
+        residents=scheduler.residents(record.steps),
         steps=len(record.steps) or None,
         steady_window=rates.steady_window(record),
         prefix_hit_share=scheduler.prefix_hit_share(record.requests),
@@ -75,18 +77,20 @@ def _summarise_classes(
     for name, request in zip(request_classes(record.requests), record.requests, strict=True):
         members[name].append(request)
     return {
-        name: _summarise_group(requests, goodput, span_s, record.end_s)
+        name: _summarise_group(record, requests, goodput, span_s)
         for name, requests in sorted(members.items())
     }
 
 
 def _summarise_group(
-    requests: Sequence[RequestRecord], goodput: Goodput, span_s: float | None, end_s: float
+    record: CellRecord, requests: Sequence[RequestRecord], goodput: Goodput, span_s: float | None
 ) -> GroupResult:
+    """Of all the record's `requests`, or of those of one class."""
     ok = [request for request in requests if request.status == "ok"]
     prompt_tokens = sum(request.prompt_tokens for request in ok)
     output_tokens = sum(request.output_tokens for request in ok)
-    attained = judge(requests, goodput, end_s) if goodput.slos else None
+    model = record.info.model
+    attained = judge(requests, goodput, record.end_s) if goodput.slos else None
     return GroupResult(
         counts=_count(requests),
         request_throughput_req_s=rates.rate(len(ok), span_s),
@@ -103,7 +107,7 @@ def _summarise_group(
         queue_s=_where_known([request.stats.queue_s for request in ok]),
         max_stall_s=summarise(map(latency.max_stall_s, ok)),
         lag_s=_where_known([latency.lag_s(request) for request in ok]),
-        preemptions=scheduler.preemptions(requests),
+        preemptions=scheduler.preemptions(requests, model.kv_bytes_per_token if model else None),
         prompt_tokens=summarise(request.prompt_tokens for request in ok),
         output_tokens=summarise(request.output_tokens for request in ok),
         reasons=_reasons(requests),

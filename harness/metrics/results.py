@@ -48,9 +48,12 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Preemptions:
+    """`swapped_bytes` of keys and values went to the host or came back."""
+
     total: int
     requests: int
     max_per_request: int
+    swapped_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,18 @@ class Utilisation:
 
     mean: float
     peak: float
+
+
+@dataclass(frozen=True, slots=True)
+class KvLoss:
+    """Positions that serve nobody, as shares of the whole pool, weighted by time.
+
+    `inside_blocks` and `reservation` are reserved, `fragmentation` is free.
+    """
+
+    inside_blocks: float | None
+    reservation: float | None
+    fragmentation: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +177,8 @@ class CellResult(GroupResult):
     gc_pause_s: float | None
     classes: Mapping[str, GroupResult] = field(default_factory=dict)
     broken: bool = False
+    kv_loss: KvLoss | None = None
+    residents: Utilisation | None = None
 
     @property
     def finished(self) -> bool:

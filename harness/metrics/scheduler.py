@@ -5,13 +5,13 @@ Everything is `None` for an engine that reports no steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from engines.api import StepRow
-from harness.metrics.results import Ledger, Preemptions, Scheduling, Utilisation
+from harness.metrics.results import KvLoss, Ledger, Preemptions, Scheduling, Utilisation
 from harness.records.schema import CellRecord, RequestRecord
 
 Array = npt.NDArray[np.float64]
@@ -69,12 +69,21 @@ def ledger_faults(record: CellRecord) -> tuple[str, ...]:
     return tuple(faults)
 
 
-def preemptions(requests: Sequence[RequestRecord]) -> Preemptions | None:
-    """`None` when no request says how often it was preempted."""
+def preemptions(
+    requests: Sequence[RequestRecord], kv_bytes_per_token: int | None
+) -> Preemptions | None:
+    """`None` when no request says how often it was preempted.
+
+    Swapped are the positions that held a token; the rest of their last block is not copied.
+    """
     known = [r.stats.num_preemptions for r in requests if r.stats.num_preemptions is not None]
     if not known:
         return None
-    return Preemptions(sum(known), sum(number > 0 for number in known), max(known))
+    swapped = [r.stats.swapped_tokens for r in requests if r.stats.swapped_tokens is not None]
+    swapped_bytes = sum(swapped) * kv_bytes_per_token if swapped and kv_bytes_per_token else None
+    return Preemptions(
+        sum(known), sum(number > 0 for number in known), max(known), swapped_bytes=swapped_bytes
+    )
 
 
 def slot_utilisation(steps: Sequence[StepRow]) -> float | None:
@@ -102,6 +111,30 @@ def kv_pool_used(record: CellRecord) -> Utilisation | None:
         for row in record.steps
         if row.tokens_reserved is not None
     )
+
+
+def kv_loss(record: CellRecord) -> KvLoss | None:
+    """What was lost / tokens in the pool, by cause."""
+    pool = record.info.kv_tokens
+    if not pool:
+        return None
+
+    def share(lost: Callable[[StepRow], int | None]) -> float | None:
+        known = [(lost(row), row.end_s - row.start_s) for row in record.steps]
+        mean = _weighted((tokens / pool, s) for tokens, s in known if tokens is not None)
+        return mean.mean if mean else None
+
+    loss = KvLoss(
+        inside_blocks=share(lambda row: row.lost_inside_blocks),
+        reservation=share(lambda row: row.lost_to_reservation),
+        fragmentation=share(lambda row: row.lost_to_fragmentation),
+    )
+    return None if loss == KvLoss(None, None, None) else loss
+
+
+def residents(steps: Sequence[StepRow]) -> Utilisation | None:
+    """Requests that hold memory."""
+    return _weighted((row.num_running, row.end_s - row.start_s) for row in steps)
 
 
 def scheduling(steps: Sequence[StepRow], token_budget: int | None = None) -> Scheduling | None:

@@ -57,6 +57,7 @@ _REQUEST_COLUMNS: Final[tuple[_Column, ...]] = (
     ("preempted_until_s", pa.list_(pa.float64()), lambda r: r.stats.preempted_until_s),
     ("served_prompt_tokens", pa.int64(), lambda r: r.stats.served_prompt_tokens),
     ("counted_by", pa.string(), lambda r: r.stats.counted_by),
+    ("swapped_tokens", pa.int64(), lambda r: r.stats.swapped_tokens),
     ("arrived", pa.bool_(), lambda r: r.arrived),
 )
 _OUTPUT_IDS: Final[_Column] = ("output_ids", pa.list_(pa.int32()), lambda r: r.output_ids)
@@ -90,6 +91,9 @@ _STEP_COLUMNS: Final[Mapping[str, pa.DataType]] = {
     "tokens_reserved": _INT,
     "update_s": _FLOAT,
     "positions": _INT,
+    "lost_inside_blocks": _INT,
+    "lost_to_reservation": _INT,
+    "lost_to_fragmentation": _INT,
 }
 
 

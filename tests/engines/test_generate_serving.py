@@ -213,10 +213,12 @@ def test_step_rows_describe_the_batch():
     assert (prefill.prefill_tokens, prefill.decode_tokens, prefill.padding) == (9, 0, 6)
     assert (prefill.num_running, prefill.useful_rows, prefill.slots) == (3, 3, 4)
     assert (prefill.tokens_held, prefill.tokens_reserved) == (9, 15)
+    assert (prefill.lost_to_reservation, prefill.lost_inside_blocks) == (6, None)
     assert (second.prefill_tokens, second.decode_tokens, second.padding) == (0, 3, 0)
     assert (second.tokens_held, second.tokens_reserved) == (12, 18)
     assert (third.useful_rows, third.decode_tokens, third.padding) == (2, 2, 1)
     assert (third.tokens_held, third.tokens_reserved) == (10, 21)
+    assert third.lost_to_reservation == 11  # columns to the left, and the row that has ended
     assert (third.start_s, third.end_s, third.compute_s) == (2.0, 3.0, 1.0)
 
 

@@ -201,6 +201,7 @@ class CheckedExecutor(HashingExecutor):
     def __init__(self, num_blocks, block_size, watcher=None, cache=None):
         super().__init__(num_blocks, block_size)
         self.positions = 0
+        self.block_size = block_size
         self._watcher = watcher
         self._cache = cache
 
@@ -361,14 +362,20 @@ def check_outcomes(run, requests, possible, leaves, answer_of):
 
 
 def check_ledger(run, requests, executor, watcher, num_blocks):
-    rows = run.rows
+    rows, block_size = run.rows, executor.block_size
     assert [row.step for row in rows] == list(range(len(rows)))
     assert sum(row.executed for row in rows) == executor.positions
     for row in rows:
         assert row.executed == row.prefill_tokens + row.decode_tokens + row.padding
         assert row.executed == row.positions
         assert row.blocks_used + row.blocks_free + row.blocks_cached == num_blocks
-        assert row.tokens_held <= row.tokens_reserved
+        lost = row.lost_inside_blocks + row.lost_to_reservation
+        assert row.tokens_held + lost == row.tokens_reserved
+        assert min(row.lost_inside_blocks, row.lost_to_reservation, row.tokens_held) >= 0
+        assert row.lost_inside_blocks <= (block_size - 1) * row.num_running
+        assert 0 <= row.lost_to_fragmentation <= row.blocks_free * block_size
+        if not row.num_waiting:
+            assert row.lost_to_fragmentation == 0
     finishes = run.finishes.values()
     assert sum(row.prompt for row in rows) == sum(f.stats.first_time_prompt for f in finishes)
     assert sum(row.output for row in rows) == sum(f.stats.first_time_output for f in finishes)

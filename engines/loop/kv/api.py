@@ -7,10 +7,30 @@ A trial is the cache itself with a way back: the same methods change the same bl
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from engines.api import RequestId
 from engines.loop.sequence import SequenceView
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """What the pool's positions are for at one instant.
+
+    Of the `reserved` ones `held` keep a token and `inside_blocks` are the rest of blocks that are
+    begun. The `fragmented` ones are free, in gaps too short for the first request that waits.
+    """
+
+    reserved: int
+    held: int
+    inside_blocks: int
+    fragmented: int
+
+    @property
+    def reservation(self) -> int:
+        """Reserved in blocks that nobody has begun."""
+        return self.reserved - self.held - self.inside_blocks
 
 
 class Trial(Protocol):
@@ -95,8 +115,11 @@ class KVCache(Protocol):
         """
         ...
 
-    def held_positions(self, residents: Iterable[SequenceView]) -> int:
-        """Positions that hold a token, those that several sequences share counted once."""
+    def use(self, residents: Iterable[SequenceView], first: SequenceView | None) -> CacheUse:
+        """What the residents hold and lose; positions that several share count once.
+
+        `first` is the first in order of arrival that is not resident.
+        """
         ...
 
     def trial(self) -> Trial: ...

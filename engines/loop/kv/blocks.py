@@ -6,9 +6,10 @@ arrays: the head was given back longest ago and is taken first, so cached prefix
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from engines.api import CbbenchError
+from engines.loop.sequence import SequenceView
 
 Undo = tuple[Callable[..., None], tuple[int, ...]]
 
@@ -16,6 +17,15 @@ Undo = tuple[Callable[..., None], tuple[int, ...]]
 def blocks_for(num_positions: int, block_size: int) -> int:
     """Blocks that so many positions in a row fill or begin."""
     return -(-num_positions // block_size)
+
+
+def held_and_begun(residents: Iterable[SequenceView], block_size: int) -> tuple[int, int]:
+    """Positions that hold a token, and those that are left in the block of each one's last."""
+    held = begun = 0
+    for sequence in residents:
+        held += sequence.num_computed
+        begun += -sequence.num_computed % block_size
+    return held, begun
 
 
 def check_size(num_blocks: int, block_size: int) -> None:

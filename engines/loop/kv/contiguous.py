@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, get_args
 
 from engines.api import CbbenchError, RequestId
-from engines.loop.kv.blocks import blocks_for, check_size
+from engines.loop.kv.api import CacheUse
+from engines.loop.kv.blocks import blocks_for, check_size, held_and_begun
 from engines.loop.kv.gaps import Gaps
 from engines.loop.sequence import SequenceView
 
@@ -92,8 +93,13 @@ class ContiguousCache:
             positions = max(num_positions, min(power, self._max_model_len))
         return self.blocks_for(positions)
 
-    def held_positions(self, residents: Iterable[SequenceView]) -> int:
-        return sum(sequence.num_computed for sequence in residents)
+    def use(self, residents: Iterable[SequenceView], first: SequenceView | None) -> CacheUse:
+        held, inside = held_and_begun(residents, self.block_size)
+        reserved = (self.num_blocks - self.gaps.num_free) * self.block_size
+        useless = 0
+        if first is not None:
+            useless = self.gaps.shorter_than(self.region_of(first))
+        return CacheUse(reserved, held, inside, useless * self.block_size)
 
     def trial(self) -> ContiguousTrial:
         if self._trial is not None:

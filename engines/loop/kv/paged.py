@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from engines.api import RequestId
-from engines.loop.kv.blocks import BlockPool, blocks_for, check_size
+from engines.loop.kv.api import CacheUse
+from engines.loop.kv.blocks import BlockPool, blocks_for, check_size, held_and_begun
 from engines.loop.kv.prefix import ROOT, Key, PrefixIndex
 from engines.loop.sequence import SequenceView
 
@@ -41,10 +42,15 @@ class PagedCache:
     def cached_blocks(self) -> int:
         return self.pool.num_marked_free
 
-    def held_positions(self, residents: Iterable[SequenceView]) -> int:
-        """Only full blocks are shared, so each further holder repeats a whole block."""
-        held = sum(sequence.num_computed for sequence in residents)
-        return held - self.pool.extra_holders * self.block_size
+    def use(self, residents: Iterable[SequenceView], first: SequenceView | None) -> CacheUse:
+        """Only full blocks are shared, so each further holder repeats a whole block.
+
+        Any free block serves anybody, so none is lost to fragmentation.
+        """
+        held, inside = held_and_begun(residents, self.block_size)
+        held -= self.pool.extra_holders * self.block_size
+        reserved = (self.num_blocks - self.pool.num_free) * self.block_size
+        return CacheUse(reserved, held, inside, fragmented=0)
 
     def trial(self) -> PagedTrial:
         if self._trial is not None:

@@ -22,6 +22,7 @@ from harness.show.report.columns import (
     unfinished_lines,
 )
 from harness.show.report.finding import finding
+from harness.show.report.memory import MEMORY_INTRO, MEMORY_TITLES, memory_row
 from harness.show.report.setup import engine_lines, environment_lines, workload_lines
 from harness.show.report.stalls import stall_lines
 from harness.show.report.words import (
@@ -49,6 +50,7 @@ def report_text(run: RunFile) -> str:
         *[_load(run, load) for load in run.loads()],
         _outcomes(run),
         _ledger(run),
+        _memory(run),
         _verdict(run),
         ["## Workload", "", *workload_lines(run)],
         ["## Engines", "", *engine_lines(run)],
@@ -229,6 +231,18 @@ def _ledger(run: RunFile) -> list[str]:
     titles = ["engine, load", "executed positions", *(title for _, title in LEDGER_PARTS)]
     intro = "What the executed token positions were spent on, summed over rounds:"
     return ["## Token ledger", "", intro, "", *markdown_table(titles, rows)]
+
+
+def _memory(run: RunFile) -> list[str]:
+    rows = [
+        [f"{code(label)}, {code(load)}", *memory_row(run.measured(label, load))]
+        for load, label in _places(run)
+        if any(cell.steps for cell in run.cells(label, load))
+    ]
+    if not rows:
+        return []
+    table = markdown_table(["engine, load", *MEMORY_TITLES], rows)
+    return ["## Memory", "", MEMORY_INTRO, "", *table]
 
 
 def _verdict(run: RunFile) -> list[str]:

@@ -100,17 +100,32 @@ class SwapTheOldest(Stateless):
         return Plan(admit=admit, work={s.request_id: s.num_known for s in view.waiting}), None
 
 
+class CountingCopies(HashingExecutor):
+    """Counts by request the positions that it copies out and in."""
+
+    def __init__(self, num_blocks, block_size):
+        super().__init__(num_blocks, block_size)
+        self.copied = {}
+
+    def submit(self, batch):
+        for copy in (*batch.swap_out, *batch.swap_in):
+            before = self.copied.get(copy.request_id, 0)
+            self.copied[copy.request_id] = before + copy.num_tokens
+        return super().submit(batch)
+
+
 @pytest.mark.parametrize("reserve", [None, *RESERVES])
 def test_swapped_requests_come_back_with_what_they_had(lab, request_of, answer_of, reserve):
     requests = [request_of("a", 5, 6), request_of("b", 7, 6)]
     regions = reserve and ContiguousCache(20, 3, reserve=reserve, max_model_len=30)
-    executor = HashingExecutor(20, 3)
+    executor = CountingCopies(20, 3)
     world = lab(SwapTheOldest(), num_blocks=20, block_size=3, cache=regions, executor=executor)
     run = world.play(requests)
     assert run.tokens() == {r.request_id: answer_of(r) for r in requests}
     assert {f.stats.num_preemptions for f in run.finishes.values()} == {1}
     assert sum(row.recomputed for row in run.rows) == 0
     assert run.finishes["a"].stats.preempted_s > 0
+    assert executor.copied == {n: f.stats.swapped_tokens for n, f in run.finishes.items()}
     assert world.cache.free_blocks == 20
 
 

@@ -62,6 +62,8 @@ def test_every_run_keeps_the_invariants(
     check_ledger(run, requests, executor, watcher, num_blocks)
     if memory in RESERVES and not order_of(policy).preempts:
         assert watcher.preemptions == 0, "a region was reserved whole, yet memory ran out"
+    if memory not in RESERVES:
+        assert not any(row.lost_to_fragmentation for row in run.rows)
     assert world.cache.free_blocks == num_blocks
     assert world.cache.tables == {}
 

@@ -232,7 +232,8 @@ def test_shared_positions_are_held_once():
     b.num_computed = trial.admit(b)
     trial.commit()
     assert b.num_computed == 8
-    assert cache.held_positions([a, b]) == 8
+    use = cache.use([a, b], None)
+    assert (use.reserved, use.held, use.inside_blocks, use.reservation) == (8, 8, 0, 0)
 
 
 def test_giving_back_a_block_that_nobody_holds_is_a_bug():

@@ -7,6 +7,7 @@ from itertools import pairwise
 from engines.api import EngineInfo
 from engines.loop.executors.api import StepResult
 from engines.loop.executors.cost_model import StepCost
+from engines.loop.kv.contiguous import ContiguousCache
 from engines.loop.loop import EngineLoop
 from engines.loop.plan import Plan
 from engines.loop.policies.chunked import ChunkedPolicy
@@ -103,6 +104,30 @@ def test_tokens_are_held_in_what_is_reserved_for_them(lab, request_of):
         (row.tokens_held, row.tokens_reserved, row.blocks_used, row.blocks_free) for row in rows
     ]
     assert held == [(9, 12, 3, 7), (5, 8, 2, 8), (6, 8, 2, 8)]
+
+
+def test_what_is_reserved_and_not_held_is_lost_inside_blocks_or_to_reservation(lab, request_of):
+    """A prompt of 9 in pieces of 4: its three blocks are reserved at once and begun in turn."""
+    run = lab(ChunkedPolicy(4, 4), num_blocks=10, block_size=4).play([request_of("a", 9, 2)])
+    lost = [(r.tokens_held, r.lost_inside_blocks, r.lost_to_reservation) for r in run.rows]
+    assert lost == [(4, 0, 8), (8, 0, 4), (9, 3, 0), (10, 2, 0)]
+    assert {row.lost_to_fragmentation for row in run.rows} == {0}
+
+
+def test_free_blocks_that_do_not_lie_together_are_lost_to_fragmentation(lab, request_of):
+    """Three regions of two blocks of four; between the two that stay nobody long fits."""
+    cache = ContiguousCache(6, 4, reserve="exact", max_model_len=24)
+    requests = [
+        request_of("a", 7, 2),  # ends after two steps
+        request_of("b", 4, 5),
+        request_of("c", 7, 2),
+        request_of("long", 9, 4),  # three blocks
+    ]
+    run = lab(ChunkedPolicy(4, 64), num_blocks=6, block_size=4, cache=cache).play(requests)
+    seen = [(r.num_running, r.blocks_free, r.lost_to_fragmentation) for r in run.rows]
+    assert seen[:5] == [(3, 0, 0), (3, 0, 0), (1, 4, 16), (1, 4, 16), (1, 4, 16)]
+    assert [(r.num_running, r.lost_to_fragmentation) for r in run.rows[5:]] == [(1, 0)] * 4
+    assert {f.status for f in run.finishes.values()} == {"ok"}
 
 
 def test_blocks_are_used_cached_or_free_and_all_of_them_are_one(lab, request_of):

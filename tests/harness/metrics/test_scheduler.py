@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engines.api import RequestStats, StepEvents
+from engines.api import ModelInfo, RequestStats, StepEvents
 from harness.metrics import Goodput, summarise_cell
 from harness.metrics.scheduler import ledger_faults, littles_law, scheduling
 
@@ -75,6 +75,45 @@ def test_slots_and_kv_are_weighted_as_defined(player):
     assert result.kv_utilisation.mean == pytest.approx((0.5 * 1 + 1.0 * 3) / 4)
     assert result.kv_utilisation.peak == 1.0
     assert result.steps == 2
+
+
+def test_bytes_that_were_swapped_are_positions_times_what_each_one_holds(player):
+    requests = [player.request(name, out=1, label=label) for name, label in ("ax", "bx", "cy")]
+    events = []
+    for name, tokens in (("a", 30), ("b", 12), ("c", 0)):
+        stats = RequestStats(num_preemptions=int(tokens > 0), swapped_tokens=tokens)
+        events += player.answer(name, [1.0], stats)
+    model = ModelInfo("m", 99, 99, (), (), 0, kv_bytes_per_token=100, dtype="x", device="cpu")
+    cell = player.cell(requests, events)
+    known = replace(cell, info=replace(cell.info, model=model))
+    result = summarise_cell(known, NO_SLO)
+    assert result.preemptions.swapped_bytes == 4200
+    assert result.classes["y"].preemptions.swapped_bytes == 0
+    assert summarise_cell(cell, NO_SLO).preemptions.swapped_bytes is None
+    silent = tuple(replace(r, stats=replace(r.stats, swapped_tokens=None)) for r in cell.requests)
+    unknown = replace(known, requests=silent)
+    assert summarise_cell(unknown, NO_SLO).preemptions.swapped_bytes is None
+
+
+def test_losses_are_shares_of_the_pool_by_cause_weighted_by_time(player):
+    rows = [
+        player.step(1, 0.0, 1.0, lost_inside_blocks=8, lost_to_reservation=40, num_running=4),
+        player.step(2, 1.0, 4.0, lost_inside_blocks=4, lost_to_reservation=0, num_running=2),
+    ]
+    cell = player.cell([player.request("a")], [StepEvents(r.end_s, step=r) for r in rows])
+    pooled = summarise_cell(replace(cell, info=player.info(kv_tokens=80)), NO_SLO)
+    assert pooled.kv_loss.inside_blocks == pytest.approx((0.1 * 1 + 0.05 * 3) / 4)
+    assert pooled.kv_loss.reservation == pytest.approx(0.5 / 4)
+    assert pooled.kv_loss.fragmentation is None, "the engine did not say"
+    assert pooled.residents.mean == pytest.approx((4 * 1 + 2 * 3) / 4)
+    assert pooled.residents.peak == 4
+    assert summarise_cell(cell, NO_SLO).kv_loss is None, "of what pool?"
+
+
+def test_an_engine_that_says_nothing_of_losses_has_none_known(player):
+    cell = player.cell([player.request("a")], [StepEvents(1.0, step=player.step(1, 0.0, 1.0))])
+    result = summarise_cell(replace(cell, info=player.info(kv_tokens=80)), NO_SLO)
+    assert result.kv_loss is None
 
 
 def test_an_engine_without_steps_leaves_them_unknown_not_zero(player):

@@ -6,7 +6,7 @@ import pytest
 
 from engines.api import GREEDY
 from engines.clock import VirtualClock
-from engines.loop.executors.api import Batch, PaddingRow, Row
+from engines.loop.executors.api import Batch, PaddingRow, Row, SwapCopy
 from engines.loop.executors.cost_model import CostModelExecutor, StepCost
 from engines.loop.executors.hashing import HashingExecutor
 
@@ -39,3 +39,24 @@ def test_the_clock_moves_when_the_step_is_waited_for_and_tokens_are_the_inner_on
     assert clock.now() == 5.0 + 0.5 + 6 * 0.25
     assert result.compute_s == 2.0
     assert result.tokens == alone.submit(Batch(0, [row(6)])).result().tokens
+
+
+def test_a_copy_takes_its_bytes_over_the_bandwidth():
+    """3 positions out and 5 in, of 100 bytes each, at 1 600 bytes a second: half a second."""
+    clock = VirtualClock()
+    inner = HashingExecutor(8, 4)
+    inner.submit(Batch(0, [], swap_out=[SwapCopy("back", [1, 2], 5)]))
+    cost = StepCost(1.0, kv_bytes_per_token=100, swap_bytes_per_s=1600.0)
+    executor = CostModelExecutor(clock, cost, inner)
+    batch = Batch(
+        1, [row(1)], swap_out=[SwapCopy("out", [0], 3)], swap_in=[SwapCopy("back", [1, 2], 5)]
+    )
+    result = executor.submit(batch).result()
+    assert (result.copy_s, result.compute_s, clock.now()) == (0.5, 1.0, 1.5)
+
+
+def test_a_step_without_copies_takes_no_time_for_them():
+    cost = StepCost(1.0, kv_bytes_per_token=100, swap_bytes_per_s=1600.0)
+    assert cost.swap_seconds(Batch(0, [row(1)])) == 0.0
+    copies = Batch(0, [row(1)], swap_out=[SwapCopy("out", [0], 3)])
+    assert StepCost(1.0).swap_seconds(copies) == 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -141,13 +142,15 @@ def test_a_cache_that_holds_nothing_is_refused():
         cache_of(num_blocks=0)
 
 
-@pytest.mark.parametrize("reserve", RESERVES)
-@pytest.mark.parametrize("block_size", [1, 3, 16])
-@pytest.mark.parametrize("num_blocks", [5, 12, 64])
+@pytest.mark.parametrize(
+    ("reserve", "num_blocks", "block_size"),
+    [
+        *product(("pow2", "exact"), (5, 12, 64), (1, 3, 16)),
+        *(("max", *pool) for pool in ((40, 1), (14, 3), (3, 16), (64, 16))),
+    ],
+)
 def test_the_longest_request_fits_and_one_token_more_does_not(reserve, block_size, num_blocks):
     context = 40
-    if reserve == "max" and num_blocks * block_size < context:
-        pytest.skip("refused at build")
     cache = cache_of(num_blocks, block_size, reserve, max_model_len=context)
     longest = min(context, cache.longest_request)
     assert cache.shortage(longest - 1) == ""
@@ -163,6 +166,30 @@ def test_the_longest_request_of_a_paged_pool_fills_it():
     assert cache.longest_request == 13
     assert cache.shortage(12) == ""
     assert cache.shortage(13) == "need 4 blocks of 4, the pool has 3"
+
+
+def test_what_is_reserved_is_held_or_lost_to_one_of_two_causes():
+    cache = cache_of()
+    a, b = admitted(cache, "a", 5, 10), admitted(cache, "b", 4, 1)  # 4 blocks and 1
+    a.num_computed, b.num_computed = 5, 4
+    use = cache.use([a, b], None)
+    assert (use.reserved, use.held, use.inside_blocks, use.reservation) == (20, 9, 3, 8)
+    assert use.fragmented == 0
+
+
+@pytest.mark.parametrize(
+    ("region", "fragmented"), [(1, 0), (2, 0), (3, 8), (4, 8), (5, 24), (None, 0)]
+)
+def test_free_positions_in_gaps_too_short_for_the_next_are_lost_to_fragmentation(
+    region, fragmented
+):
+    """Gaps of two blocks and of four: 8 and 16 positions; `region` blocks for who waits first."""
+    cache = cache_of(num_blocks=8)
+    a, b, c = admitted(cache, "a", 5, 4), admitted(cache, "b", 5, 4), admitted(cache, "c", 9, 8)
+    cache.free(a)
+    cache.free(c)
+    waiting = None if region is None else sequence("d", 4 * region, 1)
+    assert cache.use([b], waiting).fragmented == fragmented
 
 
 def test_a_second_trial_gives_up_the_first():

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engines.api import RequestStats, StepEvents
+from engines.api import ModelInfo, RequestStats, StepEvents
 from harness.results.file import close_run
 from harness.results.values import RunFile
 from harness.show.report import comparison_text, finding, report_text
@@ -216,6 +216,30 @@ def test_the_ledger_is_shown_in_shares_of_what_was_executed(player):
     report = report_text(close_run(player.folder, {}, {}))
     assert "| `fake`, `load` | 4 | 50.0% | 25.0% | 0.0% | 25.0% | 0.0% | 0.0% |" in report
     assert "| 50.0% | n/a | 25.0% | SUSPECT |" in report  # slots, KV, padding
+
+
+def test_the_memory_is_told_by_cause_and_absent_where_nobody_knows(player):
+    row = player.step(
+        *(1, 0.0, 1.0),
+        num_running=3,
+        tokens_held=20,
+        tokens_reserved=50,
+        lost_inside_blocks=5,
+        lost_to_reservation=25,
+        lost_to_fragmentation=10,
+    )
+    stats = RequestStats(num_preemptions=1, swapped_tokens=1024, prefix_hit_tokens=1)
+    events = [StepEvents(1.0, step=row), *player.answer("a", [0.5, 1.0], stats)]
+    model = ModelInfo("m", 99, 99, (), (), 0, kv_bytes_per_token=2048, dtype="x", device="cpu")
+    info = replace(player.info(kv_tokens=100), model=model)
+    player.record([player.request("a", out=2)], events, info=info)
+    report = report_text(close_run(player.folder, {}, {}))
+    line = "| `fake`, `load` | 3.00 | 3.00 | 50.0% | 40.0% | 5.0% | 25.0% | 10.0% | 50.0% | 2.00 |"
+    assert line in report.splitlines()
+
+
+def test_without_steps_there_is_no_section_on_memory(player):
+    assert "## Memory" not in report_text(run_of(player, {"s": (STATIC, 0.2)}))
 
 
 def test_thin_quantiles_are_marked_with_a_legend(player):
