@@ -80,7 +80,8 @@ def _engine_facts(run: RunFile, engine: str) -> dict[str, str]:
     if summary is None:
         return {}
     facts = {"engine": summary.name, "rows a step": summary.slots, "context": summary.max_model_len}
-    return {key: str(value) for key, value in {**facts, **summary.settings}.items()}
+    told = {**facts, **summary.settings}
+    return {key: str(value) for key, value in told.items() if value is not None}
 
 
 def _run_facts(run: RunFile) -> dict[str, str]:

@@ -15,7 +15,7 @@ from harness.compare.matching import rate_text
 from harness.compare.metrics import direction_of
 from harness.gate.baseline import Baseline
 from harness.gate.decide import Decision, Outcome, decide
-from harness.gate.notes import beside_the_numbers
+from harness.gate.notes import ONLY_THE_CLIENTS, beside_the_numbers
 from harness.gate.options import CheckOptions, check_limits, looked_at
 from harness.gate.relative import relative_values
 from harness.gate.selection import (
@@ -90,6 +90,8 @@ def check(run: Side, baseline: Baseline, options: CheckOptions) -> Checked:
         pairs = case_pairs(run.source, side.source, metrics, options, baseline.name)
         found = [_findings(a, b, run.source, side.source, metrics, options) for a, b in pairs]
         notes = list(beside_the_numbers(side.source, run.source, pairs))
+        if run.machine.only_the_clients:
+            notes.append(ONLY_THE_CLIENTS)
     flat = [finding for findings in found for finding in findings]
     return Checked(
         run=run,

@@ -25,6 +25,11 @@ class Machine:
         """Nobody knows that two unknown machines are alike."""
         return self == other and self.model != _UNKNOWN
 
+    @property
+    def only_the_clients(self) -> bool:
+        """Whether no engine told what it computes in: then it runs on a machine of its own."""
+        return self.dtype == _UNKNOWN
+
     def __str__(self) -> str:
         cores = "" if self.cores is None else f", {self.cores} cores"
         return f"{self.model}{cores}, {self.dtype}"

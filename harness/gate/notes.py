@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from harness.compare.across import also_different
 from harness.compare.case import Case, Source
 from harness.compare.matching import case_name
 from harness.results.values import unfinished_note
+
+ONLY_THE_CLIENTS: Final = (
+    "the engines do not tell on what machine they run; only that of the client was compared"
+)
 
 
 def beside_the_numbers(

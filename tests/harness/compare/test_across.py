@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 
 import pytest
@@ -49,12 +48,15 @@ def test_a_run_json_alone_is_as_good_as_its_folder(make_run):
     assert compared(a, b / "run.json") == compared(a, b)
 
 
-def test_an_interrupted_run_is_compared_by_what_it_has(make_run):
-    a, b = make_run("a", {"e": FIVE}), make_run("b", {"e": FIVE})
+def test_a_run_that_lost_its_run_json_is_compared_by_its_rows(make_run):
+    a, b = make_run("a", {"e": FIVE}), make_run("b", {"e": SLOWER})
+    whole = compared(a, b)
     (b / "run.json").unlink()
-    (b / "settings.json").write_text(
-        json.dumps({"settings": {"workload": {"hash": "abc123"}, "loads": []}, "environment": {}})
-    )
+    assert compared(a, b) == whole
+
+
+def test_a_load_that_nothing_tells_of_is_not_taken_for_the_same(make_run):
+    a, b = make_run("a", {"e": FIVE}), make_run("b", {"e": FIVE}, loads=[])
     with pytest.raises(CbbenchError, match="its rate is inf in a and unknown in b"):
         compared(a, b)
 
@@ -129,6 +131,13 @@ def test_what_else_differs_is_told_with_both_values(make_run):
         "cpu (Test CPU and Other)",
         "max_num_seqs (4 and 8)",
     )
+
+
+def test_settings_that_are_not_known_are_no_facts(make_run):
+    run = read_own(make_run("a", {"e": FIVE}, info={"max_num_seqs": None, "rows": 4}))
+    facts = source_of(run, "a").cases[0].facts
+    assert facts["rows"] == "4"
+    assert "max_num_seqs" not in facts
 
 
 def test_few_rounds_have_a_ratio_and_no_answer(make_run):

@@ -11,6 +11,7 @@ from harness.gate.baseline import read_baseline, updated_baseline
 from harness.gate.machine import Machine, machine_of
 from harness.gate.side import read_side
 from harness.gate.stored import STORED
+from harness.results.digest import digest_of
 from harness.results.file import read_run
 
 FIVE = [10.0, 10.4, 9.8, 10.1, 10.3]
@@ -69,6 +70,7 @@ def test_an_update_takes_the_place_of_the_same_kind_of_machine_only(make_run, pa
     assert throughput(read_baseline(path), 0)[0] == pytest.approx(10.0)
     assert throughput(read_baseline(path), 1)[0] == pytest.approx(8.0)
     write(path, make_run("c", {"e": [20.0] * 5}))
+    assert len(read_baseline(path).sides) == 2
     values = {s.machine.model: s.source.cases[0].values for s in read_baseline(path).sides}
     assert values["Test CPU"]["output_throughput_tok_s"] == pytest.approx((20.0,) * 5)
     assert values["Other CPU"]["output_throughput_tok_s"][0] == pytest.approx(8.0)
@@ -103,6 +105,23 @@ def test_only_a_sound_run_becomes_a_baseline(make_run, path, rates, settings, wo
     with pytest.raises(CbbenchError, match=words):
         write(path, folder)
     assert not path.exists()
+
+
+def test_a_run_with_rounds_that_did_not_end_is_no_baseline(make_run, path):
+    with pytest.raises(CbbenchError, match="5 unfinished rounds"):
+        write(path, make_run("a", {"e": FIVE}, trailer=None))
+
+
+def test_values_that_are_not_one_a_round_are_refused_even_when_sealed(make_run, path):
+    def shorten(content):
+        part = content["machines"][0]
+        part["cases"][0]["values"]["ttft_s.p95"].pop()
+        part["digest"] = digest_of(part)
+
+    write(path, make_run("a", {"e": FIVE}))
+    edited(path, shorten)
+    with pytest.raises(CbbenchError, match=r"ttft_s\.p95 of e has 4 values"):
+        read_baseline(path)
 
 
 def edited(path, edit):

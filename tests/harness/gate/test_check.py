@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engines.api import CbbenchError
@@ -89,6 +91,15 @@ def test_no_request_at_all_is_no_regression_but_unusable(make_run, player):  # U
         checked(make_run("run", {}), base)
 
 
+def test_a_case_without_a_request_is_unusable_beside_sound_ones(make_run):
+    base = make_run("base", {"a": FIVE, "b": FIVE})
+    run, options = read_side(base), CheckOptions(metrics=("ttft_s.p95",), limits=Limits(0.05))
+    cases = (run.source.cases[0], replace(run.source.cases[1], offered=0, ok=0))
+    empty = replace(run, source=replace(run.source, cases=cases))
+    with pytest.raises(CbbenchError, match="base has 0 requests in 'b at all-at-once'"):
+        check(empty, read_baseline(base), options)
+
+
 def test_a_baseline_of_another_machine_is_inconclusive_with_what_to_do(make_run):
     run = make_run("run", {"e": times(0.1)})
     base = make_run("base", {"e": FIVE}, environment=OTHER)
@@ -127,6 +138,12 @@ def test_other_requests_and_models_are_refused(make_run, changed, words):
     base, run = make_run("base", {"e": FIVE}), make_run("run", {"e": FIVE}, **changed)
     with pytest.raises(CbbenchError, match=words):
         checked(run, base)
+
+
+def test_two_runs_without_a_hash_are_refused_too(make_run):
+    run = make_run("run", {"e": FIVE}, workload=None)
+    with pytest.raises(CbbenchError, match="had other requests"):
+        checked(run, run)
 
 
 def test_goodput_is_only_checked_at_the_same_bounds(make_run):
@@ -235,6 +252,33 @@ def test_what_else_differs_is_noted(make_run):
     notes = " ".join(checked(run, base).notes)
     assert "settings differ: max_num_seqs (4 and 8)" in notes
     assert "also differ in threads (1 and 2)" in notes
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"kept_up": True}, "it kept up with the arrivals"),
+        ({"offered": 20, "ok": 19}, "19 of 20 requests were ok"),
+        ({"unfinished": 2}, "2 unfinished rounds left out"),
+    ],
+)
+def test_what_a_reader_must_know_of_a_case_is_noted(make_run, changed, words):
+    base = make_run("base", {"e": FIVE})
+    side, options = read_side(base), CheckOptions(metrics=("ttft_s.p95",), limits=Limits(0.05))
+    plain = check(side, read_baseline(base), options)
+    assert plain.notes == ()
+    cases = (replace(side.source.cases[0], **changed),)
+    told = check(
+        replace(side, source=replace(side.source, cases=cases)), read_baseline(base), options
+    )
+    assert told.notes[0].startswith(f"e at all-at-once: {words}")
+
+
+def test_engines_elsewhere_are_said_to_be_on_a_machine_that_nobody_knows(make_run):
+    base = make_run("base", {"e": FIVE}, model_info=None)
+    found = checked(base, base)
+    assert found.exit_code == 0
+    assert found.notes[-1].startswith("the engines do not tell on what machine they run")
 
 
 def test_a_run_without_one_whole_round_is_inconclusive(make_run, player, tmp_path):

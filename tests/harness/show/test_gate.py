@@ -44,6 +44,16 @@ def test_text_tells_each_finding_the_outcome_and_that_it_is_unpaired(found):
     assert lines[-1].endswith("(exit code 1)")
 
 
+def test_advice_on_rounds_is_given_for_what_gates_alone(make_run):
+    noisy = make_run("noisy", {"e": [10.0, 14.0, 8.0, 12.0, 9.0]})
+    options = CheckOptions(metrics=("output_throughput_tok_s",), limits=Limits(0.05))
+    text = check_text(check(read_side(noisy), read_baseline(noisy), options))
+    gating, advisory = text.split("advisory")
+    assert "rounds vary by" in gating
+    assert "INCONCLUSIVE  e at all-at-once, p95 TTFT" in advisory
+    assert "rounds vary by" not in advisory
+
+
 def test_text_is_plain_in_ascii(found):  # V2, V5
     check_text(found, 20, "ascii").encode("ascii")
     assert "\x1b" not in check_text(found)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+
+import pytest
 
 from harness.compare.across import compare_runs
 from harness.compare.encoding import compared_to_json
-from harness.compare.inputs import read_sources
+from harness.compare.inputs import read_source, read_sources
 from harness.show.runs import runs_markdown, runs_text
 
 FIVE = [10.0, 10.4, 9.8, 10.1, 10.3]
@@ -56,6 +59,32 @@ def test_json_is_strict_and_named_as_in_run_json(make_run):  # F1
     names = {"load", "metric", "direction", "baseline", "engine", "baseline_value", "engine_value"}
     names |= {"ratio", "low", "high", "answer", "detectable", "note", "also_different"}
     assert names <= first.keys()
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"kept_up": True}, "Both kept up with the arrivals"),
+        ({"unfinished": 2, "ended": False}, "A: only 2 unfinished rounds"),
+        ({"unfinished": 2, "ended": True}, "A: 2 unfinished rounds left out"),
+        ({"notes": ("it rained",)}, "A: it rained"),
+    ],
+)
+def test_what_a_reader_must_know_of_a_case_is_told(make_run, changed, words):
+    source = read_source(make_run("a", {"e": FIVE}), "a")
+    told = replace(source, cases=(replace(source.cases[0], **changed),))
+    other = replace(told, name="b")
+    assert words in runs_text(compare_runs([told, other]))
+    assert words not in runs_text(compare_runs([source, replace(source, name="b")]))
+
+
+def test_ttft_from_sending_is_shown_where_a_side_has_no_other(make_run):
+    source = read_source(make_run("a", {"e": FIVE}), "a")
+    case = source.cases[0]
+    values = {name: v for name, v in case.values.items() if not name.startswith("ttft_s.")}
+    other = replace(source, cases=(replace(case, values=values),))
+    assert "TTFT from send p50" in runs_text(compare_runs([source, other]))
+    assert "TTFT from send p50" not in runs_text(compare_runs([source, source]))
 
 
 def test_few_rounds_and_failures_are_said(make_run):
