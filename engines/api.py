@@ -305,6 +305,13 @@ class Outbound(Protocol):
         """Before a cell: the requests with their schedule, and how many may be in flight."""
         ...
 
+    def server_pids(self) -> Sequence[int]:
+        """Processes of the server on this machine, whose work is the engine's and no disturbance.
+
+        Empty where it is elsewhere or cannot be found.
+        """
+        ...
+
     def observations(self) -> Mapping[str, JsonValue]:
         """After `run`: what is known of the client and of the server, strict JSON."""
         ...

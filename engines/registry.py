@@ -91,6 +91,7 @@ class BuildContext:
     threads: int | None = None
     kv_memory: int = 512 * 1024**2
     max_model_len: int | None = None
+    client_processes: int = 1
     observer: TurnObserver | None = None
 
     @property

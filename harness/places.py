@@ -18,9 +18,16 @@ _PATH_VALUE: Final = re.compile(
     rf'(?<==")(?:{_PATH.pattern})[^"]*|(?<==)(?:{_PATH.pattern})[^,\]"]*'
 )
 
+_COMMAND: Final = re.compile(r'\b(?:command|args)="[^"]*"')
+_PATH_WORD: Final = re.compile(rf"(?<=[\s'\"=])(?:{_PATH.pattern})[^\s'\"]+")
+
 
 def without_folders(spec: str) -> str:
-    """An engine's spec with the bare name of each file that a setting gives by its path."""
+    """An engine's spec with the bare name of each file that a setting gives by its path.
+
+    Of a command line that is each word of it.
+    """
+    spec = _COMMAND.sub(lambda line: _PATH_WORD.sub(lambda word: _name(word[0]), line[0]), spec)
     return _PATH_VALUE.sub(lambda found: _name(found[0]), spec)
 
 

@@ -200,6 +200,45 @@ def _broke_down(evidence: Evidence) -> str | None:
     return "the run was interrupted" if trailer.interrupted else None
 
 
+def _certificate(evidence: Evidence) -> str | None:
+    client = evidence.result.client
+    certificate = client.certificate if client else None
+    if certificate is None or certificate.passed is not False:
+        return None
+    lag_s, rate = certificate.lag_p99_s, certificate.achieved_req_s
+    lag = "unknown" if lag_s is None else f"{lag_s * 1e3:.1f} ms"
+    sent = "an unknown rate" if rate is None else f"{rate:.1f} requests/s"
+    return (
+        f"the client did not keep up when it certified itself: {sent} sent of "
+        f"{certificate.asked_req_s or 0:.1f} asked, lag p99 {lag} at a server without a model"
+    )
+
+
+def _retries(evidence: Evidence) -> str | None:
+    client = evidence.result.client
+    if client is None or not client.connection_retries:
+        return None
+    return f"{client.connection_retries} times a request was sent again after its connection broke"
+
+
+def _counts(evidence: Evidence) -> str | None:
+    client = evidence.result.client
+    estimated = client.counted_by.get("events", 0) if client else 0
+    if not estimated:
+        return None
+    return f"the output tokens of {estimated} requests are estimates: the server tells no usage"
+
+
+def _prompt_lengths(evidence: Evidence) -> str | None:
+    client = evidence.result.client
+    if client is None or not client.other_prompt_lengths:
+        return None
+    return (
+        f"the server counted other prompt lengths than those drawn for "
+        f"{client.other_prompt_lengths} requests"
+    )
+
+
 RULES: Final = (
     Rule("broke down or interrupted", _broke_down),
     Rule("client lag", _client_lag),
@@ -214,4 +253,8 @@ RULES: Final = (
     Rule("ledger", _ledger),
     Rule("Little's law", _littles_law),
     Rule("impossible events", _defects),
+    Rule("client's certificate", _certificate),
+    Rule("connection retries", _retries),
+    Rule("estimated output tokens", _counts),
+    Rule("prompt lengths", _prompt_lengths),
 )

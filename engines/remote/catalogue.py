@@ -11,8 +11,10 @@ from engines.settings import (
     natural,
     one_of,
     optional_boolean,
+    optional_byte_size,
     optional_positive_int,
     positive_float,
+    positive_int,
 )
 
 _CLIENT: Final = (
@@ -58,6 +60,19 @@ _CLIENT: Final = (
         0,
         "how often a request whose connection broke before any answer is sent again; reported",
     ),
+    Setting(
+        "client_processes",
+        optional_positive_int,
+        None,
+        "processes that the schedule is split over; auto: the run's --client-processes",
+    ),
+    Setting(
+        "certify",
+        boolean,
+        True,
+        "before each load, see whether this client can send it, against a server without a model",
+    ),
+    Setting("scrape", boolean, True, "read the server's /metrics before, during and after"),
     Setting("vocab_size", optional_positive_int, None, "drawn token ids stay below; auto: --model"),
     Setting(
         "max_model_len",
@@ -74,6 +89,28 @@ _CLIENT: Final = (
     ),
 )
 
+_MANAGED: Final = (
+    Setting("port", optional_positive_int, None, "where it listens; auto: any that is free"),
+    Setting("start_timeout", positive_float, 600.0, "seconds until /v1/models answers"),
+    Setting("stop_timeout", positive_float, 15.0, "seconds to drain after SIGTERM, then SIGKILL"),
+    Setting("api_key_env", variable_name, None, "the environment variable that holds the API key"),
+)
+_SERVES: Final = Setting(
+    "serves",
+    str,
+    None,
+    "the spec of an engine of the same run that this server runs, to be told what HTTP adds",
+)
+_LIBRARY: Final = (
+    Setting("python", str, None, "the interpreter of the environment that it is installed in"),
+    Setting("max_num_seqs", positive_int, 16, "the most requests resident at once"),
+    Setting(
+        "max_num_batched_tokens", optional_positive_int, None, "token budget; auto: its own default"
+    ),
+    Setting("prefix_caching", boolean, False, "keep what prompts have in common"),
+    Setting("args", str, "", "more arguments of its command line"),
+)
+
 OPENAI: Final = EngineEntry(
     name="openai",
     summary="any OpenAI-compatible server, over HTTP",
@@ -84,8 +121,57 @@ OPENAI: Final = EngineEntry(
         Setting(
             "api_key_env", variable_name, None, "the environment variable that holds the API key"
         ),
+        _SERVES,
         *_CLIENT,
     ),
     builder="engines.remote.openai:build",
+    preset={},
+)
+SERVER: Final = EngineEntry(
+    name="server",
+    summary="a server that the run starts by your command, measures over HTTP, and ends",
+    settings=(
+        Setting(
+            "command",
+            str,
+            "",
+            "its command line; {model}, {port} and {host} are filled in, no shell",
+        ),
+        *_MANAGED,
+        _SERVES,
+        *_CLIENT,
+    ),
+    builder="engines.remote.managed:build_server",
+    preset={},
+)
+VLLM: Final = EngineEntry(
+    name="vllm",
+    summary="vLLM's server, started with the run's model, number format and memory",
+    settings=(
+        *_LIBRARY,
+        Setting("kv_memory", optional_byte_size, None, "for keys and values; auto: --kv-memory"),
+        *_MANAGED,
+        *_CLIENT,
+    ),
+    builder="engines.remote.managed:build_vllm",
+    preset={},
+)
+SGLANG: Final = EngineEntry(
+    name="sglang",
+    summary="SGLang's server, started with the run's model and number format",
+    settings=(*_LIBRARY, *_MANAGED, *_CLIENT),
+    builder="engines.remote.managed:build_sglang",
+    preset={},
+)
+SERVED: Final = EngineEntry(
+    name="served",
+    summary="cbbench serve over one of these engines: the engine with HTTP before it",
+    settings=(
+        Setting("engine", str, "continuous", "the spec of the engine that is served"),
+        Setting("max_waiting", positive_int, 4096, "requests that may wait in the server"),
+        *_MANAGED,
+        *_CLIENT,
+    ),
+    builder="engines.remote.managed:build_served",
     preset={},
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
@@ -124,6 +124,17 @@ class Connections:
     async def close(self) -> None:
         await self.client.aclose()
         await self._session.close()
+
+
+def chunks_of(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The body as it comes. Past httpx's own wrapping, which costs a seventh of a stream's time."""
+    answer: aiohttp.ClientResponse | None = response.extensions.get(_UNDERNEATH)
+    return response.aiter_raw() if answer is None else _as_it_comes(answer.content)
+
+
+async def _as_it_comes(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    while chunk := await content.readany():
+        yield chunk
 
 
 def is_stranded(response: httpx.Response) -> bool:

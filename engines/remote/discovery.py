@@ -21,7 +21,6 @@ Kind = Literal["cbbench", "vllm", "sglang", "tgi", "unknown"]
 _PATIENCE_S: Final = 5.0
 _OWNERS: Final[Mapping[str, Kind]] = {"cbbench": "cbbench", "vllm": "vllm", "sglang": "sglang"}
 _RESETS: Final[Mapping[Kind, str]] = {
-    "cbbench": "/reset_prefix_cache",
     "vllm": "/reset_prefix_cache",
     "sglang": "/flush_cache",
 }

@@ -18,7 +18,7 @@ import httpx
 
 from engines.api import Clock, Finish, FinishReason, Request, RequestStats, Status
 from engines.remote.completion import Completion, shortened
-from engines.remote.connections import TRANSPORT_ERRORS
+from engines.remote.connections import TRANSPORT_ERRORS, chunks_of
 from engines.remote.emission import Emitter
 from engines.remote.refusals import refusal
 from engines.remote.sse import EventDecoder, StreamError
@@ -109,10 +109,10 @@ class Exchange:
         if response.status_code != 200:
             return await self._refused(response)
         if response.headers.get("content-type", "").startswith("application/json"):
-            self._take(await _whole(response.aiter_raw(), MAX_ANSWER_BYTES))
+            self._take(await _whole(chunks_of(response), MAX_ANSWER_BYTES))
             self.completion.done = True
             return self.completion.outcome()
-        chunks = response.aiter_raw()
+        chunks = chunks_of(response)
         await self._follow(chunks)
         outcome = self.completion.outcome()
         with suppress(TimeoutError, *TRANSPORT_ERRORS):
@@ -144,7 +144,7 @@ class Exchange:
         if 300 <= response.status_code < 400:
             where = response.headers.get("location", "somewhere else")
             return "failed", None, f"HTTP {response.status_code}: redirected to {where}"
-        body = await _whole(response.aiter_raw(), _MAX_ERROR_BYTES)
+        body = await _whole(chunks_of(response), _MAX_ERROR_BYTES)
         status, reason = refusal(response.status_code, body)
         return status, None, reason
 

@@ -15,6 +15,7 @@ import heapq
 import json
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
@@ -22,8 +23,8 @@ from typing import Any, Final
 from aiohttp import web
 
 from engines.remote.event_loop import run_fast
+from engines.remote.options import SCHEDULE_HEADER
 
-SCHEDULE_HEADER: Final = "X-Cbbench-Scheduled"  # time.perf_counter() at which it was due
 LISTENING: Final = "listening on port "
 _END_OF_STREAM: Final = b"data: [DONE]\n\n"
 _DEFAULT_TOKENS: Final = 16
@@ -55,8 +56,10 @@ class Census:
         self.lags_s.clear()
         self.late_s = 0.0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, rate: float | None) -> dict[str, Any]:
+        """With `rate`, also how late each arrival was on the even grid that fits them best."""
         return {
+            "grid_lags_s": grid_lags_s(self.arrivals_s, rate) if rate else None,
             "sockets": self.sockets,
             "open_streams": self.open_streams,
             "most_open_streams": self.most_open_streams,
@@ -201,22 +204,35 @@ class NoopServer:
         model = {"id": "noop", "object": "model", "owned_by": "cbbench"}
         return web.json_response({"object": "list", "data": [model]})
 
-    async def _tell(self, _: web.Request) -> web.Response:
-        return web.json_response(self._census.to_json())
+    async def _tell(self, request: web.Request) -> web.Response:
+        rate = float(request.query.get("rate", 0))
+        return web.json_response(self._census.to_json(rate or None))
 
     async def _forget(self, _: web.Request) -> web.Response:
         self._census.forget()
         return web.json_response({})
 
 
-async def serve(host: str, port: int, pace: Pace) -> None:
+def grid_lags_s(arrivals_s: Sequence[float], rate: float) -> list[float]:
+    """For a client that cannot send its schedule along: lags behind one request each 1 / rate.
+
+    The earliest arrival, by its place on the grid, counts as on time.
+    """
+    offsets_s = [arrival_s - i / rate for i, arrival_s in enumerate(sorted(arrivals_s))]
+    return [offset_s - min(offsets_s) for offset_s in offsets_s]
+
+
+async def serve(host: str, port: int, pace: Pace, *, until_stdin_ends: bool = False) -> None:
     """Serves until it is cancelled; says on the standard output which port it has."""
     runner = web.AppRunner(NoopServer(pace).application(), access_log=None, keepalive_timeout=600)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port, backlog=4096).start()
         print(f"{LISTENING}{runner.addresses[0][1]}", flush=True)
-        await asyncio.Event().wait()
+        if until_stdin_ends:
+            await asyncio.to_thread(sys.stdin.buffer.read)
+        else:
+            await asyncio.Event().wait()
     finally:
         await runner.cleanup()
 
@@ -248,10 +264,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--port", type=int, default=0, help="0: any that is free")
     parser.add_argument("--first-token-ms", type=float, default=20.0)
     parser.add_argument("--gap-ms", type=float, default=10.0)
+    parser.add_argument("--until-stdin-ends", action="store_true")
     options = parser.parse_args(arguments)
     pace = Pace(options.first_token_ms / 1e3, options.gap_ms / 1e3)
     try:
-        run_fast(serve(options.host, options.port, pace))
+        run_fast(serve(options.host, options.port, pace, until_stdin_ends=options.until_stdin_ends))
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -1,17 +1,15 @@
 """The engine `openai`: any server with OpenAI's API, spoken to as a benchmark's client must.
 
-Glues together what the other modules here do: options, connections, the playing of a schedule,
-what the server says of itself. Holds no model; what only a server can know stays `None`.
+Glues together what the other modules here do: options, what the server says of itself, a player of
+schedules. Holds no model; what only a server can know stays `None`.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
-
-import httpx
+from dataclasses import dataclass, replace
+from typing import Final
 
 from engines.api import (
     CbbenchError,
@@ -25,32 +23,30 @@ from engines.api import (
 )
 from engines.models.limits import prompt_limits
 from engines.registry import BuildContext
-from engines.remote.body import BodyWriter, Decode
-from engines.remote.connections import Connections
+from engines.remote.certificate import Certificate, certify
+from engines.remote.client import Client, Player, Target
+from engines.remote.client_processes import ClientProcesses
 from engines.remote.discovery import ServerFacts, discover, reset_caches
-from engines.remote.emission import Emitter
-from engines.remote.event_loop import new_loop
-from engines.remote.exchange import Wire, stamping
+from engines.remote.listeners import listeners
 from engines.remote.open_files import allow_open_files
 from engines.remote.options import RemoteOptions, read_options
-from engines.remote.playing import Play
-from engines.remote.texts import text_tools
+from engines.remote.scrape import Scraper, fetch_page
 
 MOST_CONNECTIONS: Final = 4096
 _FILES_OF_OUR_OWN: Final = 64
-_PREPARED_TOKENS: Final = 20_000_000  # bodies of more are written when they are sent
-_KEY_SHOWN_AS: Final = "[key]"
+Schedule = tuple[float | None, ...]
+_AS_TEXT: Final = (
+    "prompts are sent as text; the server may count other lengths than those drawn, "
+    "see its prompt tokens"
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
-    """The options with everything found out that they left open."""
+class Surroundings:
+    """What was found out about a target: from the server first, then from the run's model."""
 
-    options: RemoteOptions
-    key: str | None
     facts: ServerFacts
     model: str
-    limit: int
     max_model_len: int
     prompts: PromptLimits
     notes: tuple[str, ...]
@@ -62,115 +58,111 @@ def build(settings: Mapping[str, JsonValue], context: BuildContext) -> RemoteEng
 
 
 class RemoteEngine:
-    """One server. Its loop runs only inside the calls, in the thread that makes them."""
+    """One server, and the client that plays against it."""
 
     def __init__(self, name: str, options: RemoteOptions, context: BuildContext) -> None:
         self._name = name
-        self._loop = new_loop()
-        self._play: Play | None = None
-        self._stopping = False
-        self._messages: dict[str, httpx.Request] = {}
+        self._options = options
         self._expected = 1
-        self._retried = 0
-        key = read_key(options)
+        self._processes = options.client_processes or context.client_processes
+        self._certificates: dict[Schedule, Certificate] = {}
+        self._schedule: Schedule = ()
         limit = min(
             options.max_connections or MOST_CONNECTIONS,
             allow_open_files(MOST_CONNECTIONS + _FILES_OF_OUR_OWN) - _FILES_OF_OUR_OWN,
         )
-        self._connections = self._loop.run_until_complete(_connect(options, key, limit))
-        facts = self._loop.run_until_complete(
-            discover(self._connections.client, options.root, options.model)
-        )
-        self._resolved = resolve(options, key, facts, limit, context)
-        self._texts = text_tools(options, context)
-        decode: Decode | None = None if options.sends_ids else self._texts.decode
-        self._writer = BodyWriter(options, self._resolved.model, decode)
+        tokenizer = options.tokenizer or context.model
+        target = Target(options, options.model or "", tokenizer, limit, read_key(options))
+        self._client = Client(target)
+        question = discover(self._client.http, options.root, options.model)
+        self._found = look_around(options, self._client.call(question), context)
+        self._client.aim(self._found.model)
+        self._target = replace(target, model=self._found.model)
+        self._scraper = Scraper(options.root, target.key) if options.scrape else None
+        self._player = self._client if self._processes == 1 else self._make_player(self._target)
 
     def describe(self) -> EngineInfo:
-        found = self._resolved
+        found = self._found
+        text_note = () if self._options.sends_ids else (_AS_TEXT,)
         return EngineInfo(
             self._name,
-            describe_options(found),
+            describe_options(self._target, found),
             max_model_len=found.max_model_len,
             slots=None,
-            notes=(*found.notes, *self._texts.notes),
+            notes=(*found.notes, *text_note),
             prompts=found.prompts,
         )
 
     def prepare(self, requests: Sequence[Request], max_concurrency: int | None) -> None:
         """Writes the bodies beforehand, and notes how many connections may be wanted."""
-        self._expected = min(max_concurrency or len(requests), self._resolved.limit)
-        self._messages.clear()
-        if sum(len(request.prompt_token_ids) for request in requests) <= _PREPARED_TOKENS:
-            self._messages = {r.request_id: self._message(r) for r in requests}
+        self._expected = min(max_concurrency or len(requests), self._target.limit)
+        self._player.prepare(requests)
+        self._schedule = schedule_of(requests, max_concurrency)
+        if self._options.certify and requests and self._schedule not in self._certificates:
+            self._certificates[self._schedule] = certify(
+                self._make_player,
+                self._target,
+                requests,
+                max_concurrency=max_concurrency,
+                processes=self._processes,
+            )
+
+    def _make_player(self, target: Target) -> Player:
+        if self._processes == 1:
+            return Client(target)
+        return ClientProcesses(target, self._processes)
 
     def reset(self) -> None:
         """Asks the server to forget, where it can, and opens the connections that will be used."""
-        self._loop.run_until_complete(self._get_ready())
+        facts, client = self._found.facts, self._client
+        client.call(reset_caches(client.http, self._options.root, facts.kind))
+        if facts.keeps_alive:
+            self._player.warm(self._expected)
+
+        if self._scraper is not None:
+            self._scraper.begin(self._metrics_page())
 
     def run(self, source: RequestSource, sink: Sink, clock: Clock) -> None:
-        options = self._resolved.options
-        play = Play(
-            source,
-            self._message_of,
-            limit=self._resolved.limit,
-            idle_timeout_s=options.idle_timeout,
-            grace_s=options.grace,
-        )
-        wire = Wire(
-            client=self._connections.client,
-            clock=clock,
-            emitter=Emitter(sink, clock, self._loop, play.wake),
-            retries=options.connection_retries,
-            redact=self._redact,
-            count_text=self._texts.count,
-        )
-        self._loop.set_exception_handler(lambda _, seen: play.fail(_error_of(seen)))
-        self._play = play
+        if self._scraper is None:
+            self._player.run(source, sink, clock)
+            return
+        self._scraper.watch()
         try:
-            if not self._stopping:
-                self._loop.run_until_complete(play.run(wire))
+            self._player.run(source, sink, clock)
         finally:
-            self._play = None
-            self._stopping = False
-            self._retried = play.retried
+            self._scraper.unwatch()
 
     def stop(self) -> None:
-        self._stopping = True
-        play = self._play
-        if play is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(play.stop)
+        self._player.stop()
+
+    def server_pids(self) -> Sequence[int]:
+        return listeners(self._options.root)
 
     def observations(self) -> Mapping[str, JsonValue]:
-        return {"client": {"connection_retries": self._retried}}
+        certificate = self._certificates.get(self._schedule)
+        scraper = self._scraper
+        return {
+            "client": {
+                "processes": self._processes,
+                "connection_retries": self._player.retried,
+                "certificate": None if certificate is None else certificate.to_json(),
+            },
+            "server": None if scraper is None else scraper.report(self._metrics_page()),
+        }
+
+    def _metrics_page(self) -> str:
+        page: str = self._client.call(fetch_page(self._client.http, self._options.root))
+        return page
 
     def close(self) -> None:
-        if not self._loop.is_closed():
-            self._loop.run_until_complete(self._connections.close())
-            self._loop.close()
+        if self._player is not self._client:
+            self._player.close()
+        self._client.close()
 
-    async def _get_ready(self) -> None:
-        found = self._resolved
-        await reset_caches(self._connections.client, found.options.root, found.facts.kind)
-        if found.facts.keeps_alive:
-            await self._connections.warm(self._expected)
 
-    def _message_of(self, request: Request) -> httpx.Request:
-        """What was prepared for it; a retry of the same object is fine, its body is bytes."""
-        return self._messages.get(request.request_id) or self._message(request)
-
-    def _message(self, request: Request) -> httpx.Request:
-        options = self._resolved.options
-        return self._connections.client.build_request(
-            "POST",
-            options.root + options.path,
-            content=self._writer.write(request),
-            headers={"content-type": "application/json", "accept": "text/event-stream"},
-        )
-
-    def _redact(self, text: str) -> str:
-        key = self._resolved.key
-        return text.replace(key, _KEY_SHOWN_AS) if key else text
+def schedule_of(requests: Sequence[Request], max_concurrency: int | None) -> Schedule:
+    """What makes two cells' loads the same to a client."""
+    return (max_concurrency, *(request.scheduled_s for request in requests))
 
 
 def read_key(options: RemoteOptions) -> str | None:
@@ -187,14 +179,8 @@ def read_key(options: RemoteOptions) -> str | None:
     return key
 
 
-def resolve(
-    options: RemoteOptions,
-    key: str | None,
-    facts: ServerFacts,
-    limit: int,
-    context: BuildContext,
-) -> Resolved:
-    """Fills in what was left open, from the server first and then from the run's model."""
+def look_around(options: RemoteOptions, facts: ServerFacts, context: BuildContext) -> Surroundings:
+    """Fills in what the options left open."""
     known = prompt_limits(context.model)
     prompts = known.prompts
     if options.vocab_size is not None:
@@ -204,21 +190,18 @@ def resolve(
     if options.model and facts.models and options.model not in facts.models:
         notes.append(f"the server does not list the model {options.model!r}")
     wanted = context.max_model_len or known.max_model_len
-    return Resolved(
-        options=options,
-        key=key,
+    return Surroundings(
         facts=facts,
         model=options.model or (facts.models[0] if facts.models else context.model_name),
-        limit=limit,
         max_model_len=options.max_model_len or min(facts.max_model_len or wanted, wanted),
         prompts=prompts,
         notes=tuple(note for note in notes if note),
     )
 
 
-def describe_options(found: Resolved) -> dict[str, JsonValue]:
+def describe_options(target: Target, found: Surroundings) -> dict[str, JsonValue]:
     """Every setting in force; of the key only the name of its variable."""
-    options = found.options
+    options = target.options
     return {
         "base_url": f"{options.root}/v1",
         "model": found.model,
@@ -229,27 +212,13 @@ def describe_options(found: Resolved) -> dict[str, JsonValue]:
         "return_token_ids": options.return_token_ids,
         "extensions": options.extensions,
         "extra_body": dict(options.extra_body),
-        "max_connections": found.limit,
+        "max_connections": target.limit,
         "idle_timeout": options.idle_timeout,
         "grace": options.grace,
         "keepalive": options.keepalive,
         "connection_retries": options.connection_retries,
+        "certify": options.certify,
+        "scrape": options.scrape,
+        "serves": options.serves,
         "vocab_size": found.prompts.vocab_size,
     }
-
-
-async def _connect(options: RemoteOptions, key: str | None, limit: int) -> Connections:
-    return Connections(
-        options.root,
-        limit=limit,
-        keepalive_s=options.keepalive,
-        connect_timeout_s=options.connect_timeout,
-        headers={} if key is None else {"authorization": f"Bearer {key}"},
-        traces=[stamping()],
-    )
-
-
-def _error_of(seen: Mapping[str, Any]) -> BaseException:
-    """What a callback of the loop has met."""
-    error = seen.get("exception")
-    return error if isinstance(error, BaseException) else RuntimeError(str(seen.get("message")))

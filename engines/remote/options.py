@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from engines.api import CbbenchError, JsonValue
 
+SCHEDULE_HEADER: Final = "X-Cbbench-Scheduled"  # time.perf_counter() at which a request was due
 _SHOWN_WITH: Final = "as in http://127.0.0.1:8000/v1"
 
 
@@ -40,6 +41,10 @@ class RemoteOptions:
     connect_timeout: float = 10.0
     keepalive: float = 4.0
     connection_retries: int = 0
+    client_processes: int | None = None
+    certify: bool = True
+    scrape: bool = True
+    serves: str | None = None
     vocab_size: int | None = None
     max_model_len: int | None = None
     tokenizer: str | None = None

@@ -14,6 +14,7 @@ from typing import Final
 import httpx
 
 from engines.api import Blocked, End, Request, RequestId, RequestSource, Status
+from engines.remote.alarm import Alarm
 from engines.remote.connections import is_stranded
 from engines.remote.exchange import Exchange, Wire
 
@@ -40,6 +41,7 @@ class Play:
         self._idle_timeout_s = idle_timeout_s
         self._grace_s = grace_s
         self._in_flight: dict[RequestId, tuple[Exchange, asyncio.Task[None]]] = {}
+        self._alarm: Alarm
         self._pause: asyncio.Future[None] | None = None
         self._stopped = False
         self._failure: BaseException | None = None
@@ -62,11 +64,13 @@ class Play:
     async def run(self, wire: Wire) -> None:
         """Raises what `fail` was given."""
         watch = asyncio.create_task(self._watch(wire))
+        self._alarm = Alarm(asyncio.get_running_loop(), self.wake)
         try:
             await self._hand_out(wire)
             await self._see_out(wire)
         finally:
             watch.cancel()
+            self._alarm.close()
             await self._cut_all("cancelled", "the run was stopped")
             wire.emitter.flush()
         if self._failure is not None:
@@ -148,11 +152,9 @@ class Play:
                         self._cut(request_id, "failed", "the stream broke: its framing is garbage")
 
     async def _wait(self, delay_s: float) -> None:
-        loop = asyncio.get_running_loop()
-        self._pause = loop.create_future()
-        timer = loop.call_later(delay_s, self.wake)
+        self._pause = asyncio.get_running_loop().create_future()
+        self._alarm.set(delay_s)
         try:
             await self._pause
         finally:
-            timer.cancel()
             self._pause = None

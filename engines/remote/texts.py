@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from engines.api import CbbenchError
 from engines.models.text_data import text_data
-from engines.registry import BuildContext
 from engines.remote.body import Decode
 from engines.remote.options import RemoteOptions
 
@@ -26,21 +25,19 @@ class TextTools:
 
     decode: Decode
     count: Callable[[str], int] | None
-    notes: tuple[str, ...] = ()
 
 
-def text_tools(options: RemoteOptions, context: BuildContext) -> TextTools:
-    """Raises `CbbenchError` when texts must be sent and no tokenizer can be had."""
-    tokenizer = _lazily(options.tokenizer or context.model)
-    count = None if options.tokenizer is None else _counter(tokenizer)
-    if options.sends_ids:
-        return TextTools(_decoder(tokenizer), count)
-    tokenizer()  # now, so that what is wrong with it is said before the run
-    note = (
-        "prompts are sent as text; the server may count other lengths than those drawn, "
-        "see its prompt tokens"
+def text_tools(options: RemoteOptions, model: str) -> TextTools:
+    """With the tokenizer of `model`.
+
+    Raises `CbbenchError` when texts must be sent and it cannot be had.
+    """
+    tokenizer = _lazily(model)
+    if not options.sends_ids or options.tokenizer is not None:
+        tokenizer()  # now, so that what is wrong with it is said before the run
+    return TextTools(
+        _decoder(tokenizer), None if options.tokenizer is None else _counter(tokenizer)
     )
-    return TextTools(_decoder(tokenizer), count, (note,))
 
 
 def _lazily(model: str) -> Callable[[], Tokenizer]:

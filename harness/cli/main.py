@@ -18,6 +18,7 @@ from engines.api import CbbenchError
 from engines.clock import WallClock
 from harness.cli.baseline import app as baseline_app
 from harness.cli.calibrate import calibrate
+from harness.cli.certify import certify
 from harness.cli.check import check
 from harness.cli.compare import compare
 from harness.cli.engines import engines
@@ -46,6 +47,7 @@ app.command()(report)
 app.command()(compare)
 app.command()(check)
 app.command()(calibrate)
+app.command()(certify)
 app.command()(replay)
 app.command()(trace)
 app.command()(engines)

@@ -40,6 +40,9 @@ def run(
     max_model_len: Annotated[
         str | None, typer.Option(metavar="N", help="Longest prompt plus answer, in tokens.")
     ] = None,
+    client_processes: Annotated[
+        str, typer.Option(metavar="N", help="Processes that send, for engines over HTTP.")
+    ] = "1",
     num_prompts: Annotated[
         str | None, typer.Option(metavar="N", help="Requests of a cell; default: the workload's.")
     ] = None,
@@ -143,6 +146,7 @@ def run(
         threads=threads,
         kv_memory=kv_memory,
         max_model_len=max_model_len,
+        client_processes=client_processes,
         num_prompts=num_prompts,
         request_rate=request_rate,
         burstiness=burstiness,

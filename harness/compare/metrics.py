@@ -28,9 +28,9 @@ _SUMMARIES: Final = ("mean", "p50", "p95", "p99", "max")
 RESPONSE: Final = "response_s"  # what locust times; no cbbench run has it
 
 
-def _preemptions(name: str, value: Callable[[Preemptions], int]) -> Metric:
+def _preemptions(name: str, value: Callable[[Preemptions], int | None]) -> Metric:
     def of_result(result: GroupResult) -> float | None:
-        return None if result.preemptions is None else float(value(result.preemptions))
+        return None if result.preemptions is None else value(result.preemptions)
 
     return Metric(f"preemptions.{name}", "lower", of_result)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Final
 
 import numpy as np
 
-from harness.metrics import latency, rates, scheduler
+from harness.metrics import latency, rates, remote, scheduler
 from harness.metrics.classes import request_classes
 from harness.metrics.goodput import Goodput, judge
 from harness.metrics.quantiles import summarise, with_failures
@@ -36,7 +36,11 @@ def summarise_cell(record: CellRecord, goodput: Goodput) -> CellResult:
     """All metrics of a cell. The verdict is left open: it needs the other rounds too."""
     span_s = rates.makespan_s(record.requests)
     whole = _summarise_group(record, record.requests, goodput, span_s)
+    if whole.preemptions is None:
+        whole = replace(whole, preemptions=remote.server_preemptions(record))
     trailer = record.trailer
+    server = remote.server_side(record)
+    hit_share = scheduler.prefix_hit_share(record.requests)
     return CellResult(
         **{field.name: getattr(whole, field.name) for field in fields(GroupResult)},
         engine=record.key.engine,
@@ -58,10 +62,12 @@ def summarise_cell(record: CellRecord, goodput: Goodput) -> CellResult:
         residents=scheduler.residents(record.steps),
         steps=len(record.steps) or None,
         steady_window=rates.steady_window(record),
-        prefix_hit_share=scheduler.prefix_hit_share(record.requests),
+        prefix_hit_share=server.prefix_hit_share if hit_share is None and server else hit_share,
         gc_pauses=trailer.gc_pauses if trailer else None,
         gc_pause_s=trailer.gc_pause_s if trailer else None,
         classes=_summarise_classes(record, goodput, span_s),
+        client=remote.client_side(record),
+        server=server,
     )
 
 

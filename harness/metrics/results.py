@@ -48,11 +48,14 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Preemptions:
-    """`swapped_bytes` of keys and values went to the host or came back."""
+    """`swapped_bytes` of keys and values went to the host or came back.
+
+    A server elsewhere tells the total only.
+    """
 
     total: int
-    requests: int
-    max_per_request: int
+    requests: int | None
+    max_per_request: int | None
     swapped_bytes: int | None = None
 
 
@@ -112,6 +115,54 @@ class SteadyWindow:
     start_s: float
     end_s: float
     output_throughput_tok_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """How an HTTP client did against a server without a model, before the run.
+
+    `passed` is `None` where no rate was asked for. Lags were taken at that server.
+    """
+
+    asked_req_s: float | None
+    achieved_req_s: float | None
+    requests: int
+    failed: int
+    most_streams: int
+    lag_p50_s: float | None
+    lag_p99_s: float | None
+    lag_max_s: float | None
+    server_late_s: float
+    processes: int
+    passed: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSide:
+    """The client of an engine over HTTP.
+
+    `counted_by`: requests by who said how many tokens there were. `other_prompt_lengths`: those
+    whose prompt the server counted otherwise.
+    """
+
+    processes: int | None
+    connection_retries: int | None
+    certificate: Certificate | None
+    counted_by: Mapping[str, int]
+    other_prompt_lengths: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSide:
+    """What a server's own metrics page said: counts over the run, gauges while it ran."""
+
+    scrapes: int
+    missed_scrapes: int
+    preemptions: int | None
+    prefix_hit_share: float | None
+    kv_usage: Utilisation | None
+    running: Utilisation | None
+    waiting: Utilisation | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +230,8 @@ class CellResult(GroupResult):
     broken: bool = False
     kv_loss: KvLoss | None = None
     residents: Utilisation | None = None
+    client: ClientSide | None = None
+    server: ServerSide | None = None
 
     @property
     def finished(self) -> bool:

@@ -37,6 +37,7 @@ from harness.records.schema import RAW_FOLDER
 from harness.results.comparisons import compare_cells
 from harness.results.pairs import choose_pairs
 from harness.results.tables import write_requests, write_steps
+from harness.results.transport import transport_costs
 from harness.results.values import (
     SCHEMA_VERSION,
     EngineSummary,
@@ -145,7 +146,11 @@ def _summarise(
     )
     pairs = choose_pairs(run.labels(), engines, chosen.get("baseline"))
     confidence = CONFIDENCE if chosen.get("until_ci") is None else LOOK_CONFIDENCE
-    return replace(run, comparisons=tuple(compare_cells(cells, results, pairs, confidence)))
+    return replace(
+        run,
+        comparisons=tuple(compare_cells(cells, results, pairs, confidence)),
+        transport=transport_costs(run),
+    )
 
 
 def _results(cells: Sequence[CellRecord], settings: Mapping[str, Any]) -> tuple[CellResult, ...]:

@@ -115,10 +115,9 @@ def _differences(
     shared = a.settings.keys() & b.settings.keys() - set(without)
     keys = sorted(shared if only is None else shared & set(only))
     facts = [(key, a.settings[key], b.settings[key]) for key in keys]
-    facts += [
-        ("KV tokens", a.kv_tokens, b.kv_tokens),
-        ("context", a.max_model_len, b.max_model_len),
-    ]
-    if "max_num_seqs" not in shared and None not in (a.slots, b.slots):
-        facts.append(("rows a step", a.slots, b.slots))
+    facts.append(("context", a.max_model_len, b.max_model_len))
+    if None not in (a.slots, b.slots):  # a server elsewhere tells neither
+        facts.append(("KV tokens", a.kv_tokens, b.kv_tokens))
+        if "max_num_seqs" not in shared:
+            facts.append(("rows a step", a.slots, b.slots))
     return tuple(f"{key} ({one} and {other})" for key, one, other in facts if one != other)

@@ -75,6 +75,20 @@ class WorkloadSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class TransportCost:
+    """What HTTP added to `engine`: `served` minus in process, the median over paired rounds."""
+
+    load: str
+    engine: str
+    served: str
+    rounds: int
+    ttft_p50_s: float | None
+    tpot_p50_s: float | None
+    e2e_p50_s: float | None
+    output_throughput_tok_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class RunFile:
     """run.json. Keys that this version does not know are passed over."""
 
@@ -86,6 +100,7 @@ class RunFile:
     comparisons: tuple[Comparison, ...]
     engines: Mapping[str, EngineSummary] = field(default_factory=dict)
     workload: WorkloadSummary | None = None
+    transport: tuple[TransportCost, ...] = ()
 
     def loads(self) -> list[str]:
         """Load names in the order they were run, as far as the settings tell."""

@@ -37,6 +37,7 @@ class RunOptions:
     threads: str | None = None
     kv_memory: str = "512MiB"
     max_model_len: str | None = None
+    client_processes: str = "1"
     num_prompts: str | None = None
     request_rate: str | None = None
     burstiness: str | None = None
@@ -170,6 +171,7 @@ def _context(options: RunOptions) -> BuildContext:
         threads=_optional(options.threads, "--threads", positive_int),
         kv_memory=_read(options.kv_memory, "--kv-memory", byte_size),
         max_model_len=_optional(options.max_model_len, "--max-model-len", positive_int),
+        client_processes=_read(options.client_processes, "--client-processes", positive_int),
     )
 
 

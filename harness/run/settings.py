@@ -28,6 +28,7 @@ def describe_request(config: RunConfig) -> dict[str, JsonValue]:
         "threads": config.context.threads,
         "kv_memory": config.context.kv_memory,
         "max_model_len": config.context.max_model_len,
+        "client_processes": config.context.client_processes,
         "seed": config.seed,
         "num_warmups": config.num_warmups,
         "repeats": config.repeats,

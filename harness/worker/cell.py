@@ -86,6 +86,7 @@ class CellRun:
             closed_loop=sets_arrivals(command.requests, command.load),
         )
         self._measuring = threading.Event()
+        self._served_by: Sequence[int] = ()
 
     def run(self) -> CellDone:
         """Raises whatever the engine raises, after the record says so."""
@@ -102,6 +103,7 @@ class CellRun:
     def _warm_up(self) -> None:
         if isinstance(self._engine, Outbound):
             self._engine.prepare(self._command.requests, self._command.load.max_concurrency)
+            self._served_by = self._engine.server_pids()
         self._engine.reset()
         if self._command.warmup and not self._stopped():
             source, sink = _wire(self._command.warmup, _ALL_AT_ONCE, self._clock, NullSink())
@@ -113,14 +115,14 @@ class CellRun:
         inner, sink = _wire(self._command.requests, self._command.load, self._clock, self._recorder)
         source = RecordedSource(inner, self._recorder)
         with self._saved_plans(), _quiet_collector() as collector:
-            before = sample(self._parent_pid)
+            before = sample(self._parent_pid, self._served_by)
             self._clock.restart()
             self._measuring.set()
             if not self._stopped():
                 self._engine.run(source, sink, self._clock)
             end_s = self._clock.now()
             snapshot = self._recorder.snapshot()
-            after = sample(self._parent_pid)
+            after = sample(self._parent_pid, self._served_by)
         return self._trailer(end_s, collector.pauses_s, before, after), snapshot
 
     def _trailer(

@@ -41,15 +41,15 @@ class Disturbance:
     clock_drift_s: float
 
 
-def sample(parent_pid: int) -> MachineSample:
-    """Takes a sample; `parent_pid` and all its descendants are ours."""
+def sample(parent_pid: int, others: Sequence[int] = ()) -> MachineSample:
+    """Takes a sample; `parent_pid`, `others` and all their descendants are ours."""
     return MachineSample(
         wall_s=time.time(),
         monotonic_s=time.perf_counter(),
         busy_cpu_s=busy_cpu_s(
             [times._asdict() for times in psutil.cpu_times(percpu=True)], usable_cpus(parent_pid)
         ),
-        own_cpu_s=_own_cpu_s(parent_pid),
+        own_cpu_s=_own_cpu_s((parent_pid, *others)),
     )
 
 
@@ -107,17 +107,22 @@ def busy_cpu_s(times_of: Sequence[Mapping[str, float]], usable: Set[int]) -> flo
     )
 
 
-def _own_cpu_s(parent_pid: int) -> float:
+def _own_cpu_s(roots: Sequence[int]) -> float:
+    """Of these processes and their descendants, each once."""
+    families = {process.pid: process for pid in roots for process in _family(pid)}
     total_s = 0.0
-    try:
-        parent = psutil.Process(parent_pid)
-        processes = [parent, *parent.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return total_s
-    for process in processes:
+    for process in families.values():
         try:
             times = process.cpu_times()
         except psutil.NoSuchProcess:
             continue
         total_s += times.user + times.system
     return total_s
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    try:
+        parent = psutil.Process(pid)
+        return [parent, *parent.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []

@@ -38,6 +38,12 @@ def test_a_longer_name_is_no_place(at_work: Path) -> None:
         ("loop[policy=static]", "loop[policy=static]"),
         ("x[table=/a/b.csv,n=2]", "x[table=b.csv,n=2]"),
         ("x[table=~/b.csv]", "x[table=b.csv]"),
+        (
+            'server[command="v serve /a/b --x=/c/d {port}"]',
+            'server[command="v serve b --x=d {port}"]',
+        ),
+        ('server[command="/usr/bin/python x.py"]', 'server[command="python x.py"]'),
+        ("openai[base_url=http://a/v1]", "openai[base_url=http://a/v1]"),
         ("x[table=../b.csv]", "x[table=b.csv]"),
         ('x[table="/a b/c, d.csv",n=2]', 'x[table="c, d.csv",n=2]'),
         ("x[url=http://h/v1]", "x[url=http://h/v1]"),

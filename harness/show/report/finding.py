@@ -12,6 +12,7 @@ from typing import Final
 from harness.results.pairs import Pair, choose_pairs
 from harness.results.saturation import kept_up, saturated
 from harness.results.values import Comparison, Kind, RunFile
+from harness.show.report.over_http import transport_sentence
 from harness.show.report.split import split_text, whole_pairs
 from harness.show.report.words import METRIC_WORDS, metric_value, number, plain
 
@@ -33,6 +34,7 @@ def finding(run: RunFile) -> list[str]:
     for load in run.loads():
         paragraphs.extend(filter(None, (_at_load(run, load, pair) for pair in pairs)))
     paragraphs.extend(filter(None, (_beside(pair, alone=len(pairs) == 1) for pair in pairs)))
+    paragraphs.extend(map(transport_sentence, run.transport))
     if not pairs:
         paragraphs.append("Only one engine was run, so there is nothing to compare it with.")
     return [*paragraphs, *filter(None, (_credit(run, pairs), _trust(run)))]

@@ -94,6 +94,7 @@ class ScriptedServer:
         self.most_open = 0
         self.models: object = MODELS
         self.headers = ""
+        self.metrics: Callable[[], str] | None = None
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task] = set()
         self._server = self._loop.run_until_complete(
@@ -162,6 +163,8 @@ class ScriptedServer:
         self.calls.append(call)
         if path == "/v1/models":
             await call.reply(200, self.models, self.headers)
+        elif path == "/metrics" and self.metrics is not None:
+            await call.reply(200, self.metrics().encode())
         elif body:
             await self.script(call)
         else:
@@ -229,7 +232,8 @@ def engine_for() -> Iterator[Callable[..., RemoteEngine]]:
     engines: list[RemoteEngine] = []
 
     def make(url: str, context: BuildContext | None = None, **settings: object) -> RemoteEngine:
-        values = {s.name: s.default for s in OPENAI.settings} | {"base_url": url} | settings
+        values = {s.name: s.default for s in OPENAI.settings} | {"base_url": url}
+        values |= {"certify": False} | settings
         engines.append(build(values, context or BuildContext()))
         return engines[-1]
 

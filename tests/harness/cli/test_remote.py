@@ -56,6 +56,37 @@ def test_beside_an_engine_with_a_model_that_models_prompts_are_used(call, noop, 
     assert {result.engine: result.counts.ok for result in run.results} == {"fake": 6, "away": 6}
 
 
+def test_a_server_of_the_users_is_started_measured_and_ended(call, tmp_path, small):
+    command = f"{sys.executable} -m engines.remote.noop_server --port {{port}} --gap-ms 5"
+    done = call("run", "--engines", f'mine=server[command="{command}"]', *small, "--out", "run")
+    assert done.returncode == 0
+    run = run_of(tmp_path / "run")
+    assert {result.counts.ok for result in run.results} == {6}
+    assert sys.executable not in (tmp_path / "run" / "run.json").read_text()
+    assert "engines.remote.noop_server" in run.engines["mine"].settings["command"]
+    assert (tmp_path / "run" / "logs" / "mine.log").read_text().count("listening on port") == 1
+
+
+def test_a_command_that_fails_is_a_mistake_with_its_last_words(call, small):
+    command = f"{sys.executable} -c 'print(1 / 0)' {{port}}"
+    done = call("run", "--engines", f'server[command="{command}"]', *small)
+    assert done.returncode == 2
+    assert "ZeroDivisionError" in done.stderr
+
+
+def test_a_run_over_http_tells_its_certificate_and_its_client(call, noop, tmp_path, small):
+    rate = ["--request-rate", "50", "--client-processes", "2"]
+    engines = f"away=openai[base_url={noop}]"
+    assert call("run", "--engines", engines, *small, *rate, "--out", "run").returncode == 0
+    (result,) = run_of(tmp_path / "run").results
+    assert result.client.processes == 2
+    assert result.client.certificate.requests == 6
+    assert result.client.counted_by == {"usage": 6}
+    report = (tmp_path / "run" / "report.md").read_text()
+    assert "## Over HTTP" in report
+    assert "usage 6" in report
+
+
 def test_a_server_that_is_down_gives_a_report_and_exit_code_1(call, tmp_path, small):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

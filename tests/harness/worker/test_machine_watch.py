@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -75,3 +77,16 @@ def test_collector_pauses_are_counted_while_entered() -> None:
     assert inside >= 1
     assert len(watch.pauses_s) == inside
     assert all(pause >= 0 for pause in watch.pauses_s)
+
+
+def test_a_server_that_somebody_else_started_can_be_counted_as_ours() -> None:
+    code = "x = 0\nfor i in range(10**7): x += i\nprint('done', flush=True)\ninput()"
+    busy = [sys.executable, "-c", code]
+    with subprocess.Popen(busy, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.read(4) == b"done"
+        child_of_nobody_here = 2**22 + 1  # above what a system gives out
+        without = sample(child_of_nobody_here).own_cpu_s
+        with_it = sample(child_of_nobody_here, [other.pid, other.pid]).own_cpu_s
+        other.communicate(b"\n")
+    assert without == 0
+    assert 0 < with_it < 60

@@ -1,0 +1,318 @@
+"""Servers that a run starts: waited for, drained, and gone in the end, however that comes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engines.api import CbbenchError, Request
+from engines.clock import WallClock
+from engines.registry import BuildContext, parse_engines
+from engines.remote import managed
+from engines.remote.catalogue import SERVED, SERVER, SGLANG, VLLM
+from engines.remote.managed import build_served, build_server, build_sglang, build_vllm
+from engines.remote.managed_server import ManagedServer, filled_in, free_port
+from workloads.sources import ScheduledSource
+
+pytestmark = pytest.mark.loopback
+
+SERVER_SCRIPT = """
+import json, os, signal, subprocess, sys, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+notes, port, manner = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+
+def note(text):
+    with open(notes, "a") as file:
+        file.write(text + "\\n")
+
+if manner == "dies":
+    sys.exit("no such model")
+if manner == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+elif manner == "drains":
+    def drain(*_):
+        note("drained")
+        sys.exit(0)
+    signal.signal(signal.SIGTERM, drain)
+sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
+child = subprocess.Popen(sleeping, start_new_session=True)
+note(f"pids {os.getpid()} {child.pid}")
+if manner == "silent":
+    time.sleep(600)
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def reply(self, body, kind="application/json"):
+        self.send_response(200)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def do_GET(self):
+        self.reply(json.dumps({"data": [{"id": "mine"}]}).encode())
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        if manner == "falls":
+            os._exit(7)
+        event = {"choices": [{"index": 0, "text": "a", "finish_reason": "stop"}]}
+        stream = "data: " + json.dumps(event) + "\\n\\ndata: [DONE]\\n\\n"
+        self.reply(stream.encode(), "text/event-stream")
+    def log_message(self, *_): pass
+
+ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def script(tmp_path) -> Path:
+    path = tmp_path / "a server.py"
+    path.write_text(SERVER_SCRIPT)
+    return path
+
+
+@pytest.fixture
+def notes(tmp_path):
+    """What the server has written down; its processes are ended, whatever the test did."""
+    path = tmp_path / "notes"
+
+    class Notes:
+        def text(self):
+            return path.read_text() if path.exists() else ""
+
+        def pids(self):
+            lines = [line.split()[1:] for line in self.text().splitlines() if line[:4] == "pids"]
+            return [int(pid) for line in lines for pid in line]
+
+        def __fspath__(self):
+            return str(path)
+
+    found = Notes()
+    yield found
+    for pid in found.pids():
+        if psutil.pid_exists(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def gone(pids, limit_s=5.0):
+    end_s = time.monotonic() + limit_s
+    while any(map(alive, pids)) and time.monotonic() < end_s:
+        time.sleep(0.05)
+    return bool(pids) and not any(map(alive, pids))
+
+
+def alive(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def settings_for(entry, **values):
+    return {s.name: s.default for s in entry.settings} | {"certify": False} | values
+
+
+def command(script, notes, manner="drains"):
+    return f"'{sys.executable}' '{script}' {os.fspath(notes)} {{port}} {manner}"
+
+
+def build(script, notes, manner="drains", **values):
+    settings = settings_for(SERVER, command=command(script, notes, manner), **values)
+    return build_server(settings, BuildContext())
+
+
+class Ends:
+    def __init__(self):
+        self.statuses = {}
+
+    def emit(self, events):
+        self.statuses |= {finish.request_id: finish.status for finish in events.finished}
+
+
+def serve_one(engine):
+    clock, ends = WallClock(), Ends()
+    engine.run(ScheduledSource([Request("r0", (9,), 1)], clock), ends, clock)
+    return ends.statuses
+
+
+def test_a_server_is_started_used_drained_and_ended(script, notes):
+    engine = build(script, notes)
+    assert serve_one(engine) == {"r0": "ok"}
+    assert set(notes.pids()[:1]) <= set(engine.server_pids())
+    engine.close()
+    assert "drained" in notes.text()
+    assert gone(notes.pids())
+
+
+def test_a_server_that_does_not_listen_to_sigterm_is_killed_with_what_it_started(script, notes):
+    engine = build(script, notes, "deaf", stop_timeout=0.3)
+    began_s = time.monotonic()
+    engine.close()
+    assert time.monotonic() - began_s < 4
+    assert gone(notes.pids())
+
+
+def test_a_server_that_does_not_come_up_is_told_with_its_last_words(script, notes):
+    with pytest.raises(CbbenchError, match=r"exit code 1; its last words: no such model"):
+        build(script, notes, "dies")
+
+
+def test_a_command_that_is_none_is_told(tmp_path):
+    settings = settings_for(SERVER, command=f"{tmp_path}/nothing --port {{port}}")
+    with pytest.raises(CbbenchError, match="No such file"):
+        build_server(settings, BuildContext())
+
+
+def test_a_server_that_never_answers_is_ended_in_time(script, notes):
+    with pytest.raises(CbbenchError, match=r"did not answer .* within 1 s"):
+        build(script, notes, "silent", start_timeout=1.0)
+    assert gone(notes.pids())
+
+
+def test_a_server_that_falls_over_breaks_the_run_loudly(script, notes):
+    engine = build(script, notes, "falls")
+    try:
+        with pytest.raises(RuntimeError, match="the server ended with exit code 7"):
+            serve_one(engine)
+    finally:
+        engine.close()
+    assert gone(notes.pids())
+
+
+OWNER = """
+import sys, time
+from engines.remote.managed_server import ManagedServer
+server = ManagedServer(sys.argv[1:], {}, 0.5)
+print("started", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_server_dies_with_its_owner_however_that_goes(script, notes, number):
+    words = [sys.executable, str(script), os.fspath(notes), str(free_port()), "deaf"]
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, *words], stdout=subprocess.PIPE)
+    try:
+        assert owner.stdout.readline() == b"started\n"
+        end_s = time.monotonic() + 10
+        while not notes.pids() and time.monotonic() < end_s:
+            time.sleep(0.05)
+        assert len(notes.pids()) == 2
+        owner.send_signal(number)
+        assert gone(notes.pids())
+    finally:
+        owner.kill()
+        owner.wait()
+        owner.stdout.close()
+
+
+def test_a_server_dies_with_its_supervisor_too(script, notes):
+    server = ManagedServer(
+        [sys.executable, str(script), os.fspath(notes), str(free_port()), "deaf"], {}, 0.5
+    )
+    end_s = time.monotonic() + 10
+    while not notes.pids() and time.monotonic() < end_s:
+        time.sleep(0.05)
+    server._supervisor.kill()
+    assert gone(notes.pids()[:1])
+    server.close()
+    assert "supervisor was killed" in server.ended()
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("", "needs a command"),
+        ("vllm serve {model}", "does not say {port}"),
+        ("vllm 'serve", "cannot be read"),
+    ],
+)
+def test_commands_that_cannot_be_are_refused(text, word):
+    with pytest.raises(CbbenchError, match=word.replace("{", r"\{")):
+        build_server(settings_for(SERVER, command=text), BuildContext())
+
+
+def test_words_are_filled_in_and_never_read_by_a_shell():
+    words = ["a", "{model}", "--x={port}", '{"json": 1}', "$(reboot)", "a;b"]
+    values = {"model": "/m y", "port": "80"}
+    assert filled_in(words, values) == ["a", "/m y", "--x=80", '{"json": 1}', "$(reboot)", "a;b"]
+
+
+class Caught(Exception):
+    pass
+
+
+@pytest.fixture
+def recipe_of(monkeypatch):
+    """The recipe that a builder makes, without starting it."""
+
+    def catch(build, entry, context=None, **values):
+        def engine(recipe, *_):
+            raise Caught(recipe)
+
+        monkeypatch.setattr(managed, "ManagedEngine", engine)
+        with pytest.raises(Caught) as caught:
+            build(settings_for(entry, **values), context or BuildContext(dtype="float32"))
+        return list(caught.value.args[0].command)
+
+    return catch
+
+
+def pairs(words):
+    return list(pairwise(words))
+
+
+def test_vllm_gets_the_runs_model_format_context_and_memory(recipe_of):
+    context = BuildContext(model="m", dtype="bfloat16", kv_memory=1000, max_model_len=256)
+    words = recipe_of(
+        build_vllm, VLLM, context, python=sys.executable, max_num_seqs=8, args="--enforce-eager"
+    )
+    assert words[0] == sys.executable
+    for pair in (
+        ("--model", "{model}"),
+        ("--served-model-name", "m"),
+        ("--max-num-seqs", "8"),
+        ("--kv-cache-memory-bytes", "1000"),
+        ("--dtype", "bfloat16"),
+        ("--max-model-len", "256"),
+    ):
+        assert pair in pairs(words)
+    assert "--no-enable-prefix-caching" in words
+    assert words[-1] == "--enforce-eager"
+
+
+def test_sglang_gets_the_runs_model_and_shows_its_metrics(recipe_of):
+    words = recipe_of(build_sglang, SGLANG, python=sys.executable, max_num_batched_tokens=512)
+    assert ("--model-path", "{model}") in pairs(words)
+    assert ("--chunked-prefill-size", "512") in pairs(words)
+    assert {"--enable-metrics", "--disable-radix-cache"} <= set(words)
+
+
+def test_our_own_server_serves_the_engine_named(recipe_of):
+    words = recipe_of(build_served, SERVED, engine="continuous[max_num_seqs=4]")
+    assert ("--engine", "continuous[max_num_seqs=4]") in pairs(words)
+    assert ("--dtype", "float32") in pairs(words)
+
+
+@pytest.mark.parametrize("build", [build_vllm, build_sglang])
+def test_a_library_that_is_not_here_is_asked_for_by_its_interpreter(build):
+    entry = VLLM if build is build_vllm else SGLANG
+    with pytest.raises(CbbenchError, match=r"give its interpreter, as in (vllm|sglang)\[python="):
+        build(settings_for(entry), BuildContext())
+    with pytest.raises(CbbenchError, match="is no file"):
+        build(settings_for(entry, python="/no/such/python"), BuildContext())
+
+
+def test_a_spec_in_a_spec_is_read_as_one_value():
+    text = 'a=served[engine="continuous[max_num_seqs=4,block_size=8]",max_waiting=9]'
+    (spec,) = parse_engines(text, {"served": SERVED})
+    assert spec.settings["engine"] == "continuous[max_num_seqs=4,block_size=8]"
+    assert spec.settings["max_waiting"] == 9
