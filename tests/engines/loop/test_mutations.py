@@ -257,25 +257,41 @@ MUTATIONS = {
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_broken_loop_is_caught(tmp_path, name):
     path, right, wrong = MUTATIONS[name]
-    for package in ("engines", "workloads"):
-        shutil.copytree(ROOT / package, tmp_path / package)
+    copy_packages(tmp_path)
     target = tmp_path / "engines" / "loop" / path
     text = target.read_text()
     assert text.count(right) == 1, f"the line to break is not there exactly once: {right!r}"
     target.write_text(text.replace(right, wrong))
-    folder = Path(__file__).parent
-    done = subprocess.run(
+    done = run_tests(tmp_path)
+    assert done.returncode == 1, f"nobody noticed: {done.stdout[-2000:]}"
+
+
+@pytest.mark.slow
+def test_a_copy_that_is_not_broken_passes(tmp_path):
+    """Else all the others would be caught for nothing."""
+    copy_packages(tmp_path)
+    done = run_tests(tmp_path)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def copy_packages(folder):
+    for package in ("engines", "workloads"):
+        shutil.copytree(ROOT / package, folder / package)
+
+
+def run_tests(folder):
+    tests = Path(__file__).parent
+    return subprocess.run(
         [
             sys.executable,
             *("-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"),
             *("-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)),
-            *(str(folder / test) for test in TESTS),
+            *(str(tests / test) for test in TESTS),
         ],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"},
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1"},
         capture_output=True,
         text=True,
         timeout=900,
         check=False,
     )
-    assert done.returncode == 1, f"nobody noticed: {done.stdout[-2000:]}"
