@@ -1,7 +1,7 @@
 """The answer in sentences: what was found, how sure it is, and what speaks against it.
 
-Below saturation engines are compared by latency, at saturation by throughput. Batching is
-credited only with the comparison in which nothing but the scheduler differs.
+Below saturation engines are compared by latency, at saturation by throughput. Batching and
+memory are credited only with the comparison in which nothing else differs.
 """
 
 from __future__ import annotations
@@ -173,8 +173,12 @@ def _went_wrong(comparison: Comparison) -> bool:
 def _credit(run: RunFile, pairs: Sequence[Pair]) -> str:
     """What may be credited with a difference, and what may not."""
     told = [_credit_to(kind, pairs) for kind in _CREDITED]
-    if any(told):
-        return " ".join(filter(None, told))
+    if not any(told):
+        told = [_no_credit_to_batching(run, pairs)]
+    return " ".join(filter(None, [*told, _no_credit_to_memory(run, pairs)]))
+
+
+def _no_credit_to_batching(run: RunFile, pairs: Sequence[Pair]) -> str:
     names = {engine.name for engine in run.engines.values()}
     policies = {engine.settings.get("policy") for engine in run.engines.values()}
     if names & {"static", "dynamic", "sequential"} and "chunked" in policies:
@@ -205,6 +209,19 @@ def _credit_to(kind: Kind, pairs: Sequence[Pair]) -> str:
         if pair.also_different
     ]
     return " ".join(told)
+
+
+def _no_credit_to_memory(run: RunFile, pairs: Sequence[Pair]) -> str:
+    """Said where loops give memory out in different ways and no pair shows what that alone does."""
+    known = {engine.settings.get("allocator") for engine in run.engines.values()}
+    allocators = sorted(str(allocator) for allocator in known if allocator is not None)
+    if len(allocators) < 2 or any(pair.kind == "memory" for pair in pairs):
+        return ""
+    return (
+        f"Memory is allocated in different ways here ({' and '.join(allocators)}), but no pair "
+        "differs in that alone, so nothing is credited to the memory. To see what it does, add to "
+        "--engines the engine with allocator=contiguous once more with allocator=paged."
+    )
 
 
 def _trust(run: RunFile) -> str:

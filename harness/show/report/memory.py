@@ -27,14 +27,12 @@ _COLUMNS: Final[tuple[tuple[str, _Value, Callable[[float | None], str]], ...]] =
     ("lost inside blocks", lambda c: c.kv_loss.inside_blocks if c.kv_loss else None, percent),
     ("to reservation", lambda c: c.kv_loss.reservation if c.kv_loss else None, percent),
     ("to fragmentation", lambda c: c.kv_loss.fragmentation if c.kv_loss else None, percent),
-    ("prefix hits", lambda c: c.prefix_hit_share, percent),
     ("swapped MiB", _swapped, _mebibytes),
 )
 MEMORY_TITLES: Final = tuple(title for title, _, _ in _COLUMNS)
 MEMORY_INTRO: Final = (
     "Shares of the whole pool, weighted by the steps' time; held is a share of what is reserved, "
-    "and what is lost to fragmentation is free. Prefix hits: prompt tokens found in the cache at a "
-    "request's first admission. Swapped: to the host and back."
+    "and what is lost to fragmentation is free. Swapped: to the host and back."
 )
 
 

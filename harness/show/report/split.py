@@ -1,12 +1,12 @@
-"""How much of a whole system's gain is the runtime's and how much the scheduler's.
+"""How much of a whole gain is the runtime's, how much the scheduler's and how much the memory's.
 
-`static` against `continuous` changes both. Where the run also had the engine in between, the two
-ratios are told, each from its own pair; nothing is inferred from a difference.
+`static` against `continuous` changes two of them. Where the run also had the engine in between,
+each part's ratio is told, from its own pair; nothing is inferred from a difference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from harness.results.pairs import Pair
 from harness.results.values import Comparison
@@ -16,7 +16,7 @@ Find = Callable[[Pair], Comparison | None]
 
 def whole_pairs(pairs: Sequence[Pair]) -> list[Pair]:
     """The pairs that some engine of the run takes apart."""
-    return [pair for pair in pairs if pair.kind == "engines" and _chains(pair, pairs)]
+    return [pair for pair in pairs if pair.kind == "engines" and any(_ways(pair, pairs))]
 
 
 def split_text(
@@ -26,30 +26,35 @@ def split_text(
     ratio_text: Callable[[Comparison], str],
     name: Callable[[str], str],
 ) -> str:
-    """One sentence for each engine in between; empty where there is none."""
+    """One sentence for each way over engines in between; empty where there is none."""
     sentences = []
-    for runtime, scheduler in _chains(whole, pairs):
-        first, second = find(runtime), find(scheduler)
-        if first is not None and second is not None:
-            sentences.append(
-                f"Of this the runtime ({name(runtime.engine)} against {name(runtime.baseline)}) is "
-                f"{ratio_text(first)}{_beside(runtime)} and the scheduler "
-                f"({name(scheduler.engine)} against {name(scheduler.baseline)}) is "
-                f"{ratio_text(second)}{_beside(scheduler)}."
-            )
+    for way in _ways(whole, pairs):
+        told = [
+            f"the {part.kind} ({name(part.engine)} against {name(part.baseline)}) is "
+            f"{ratio_text(found)}{_beside(part)}"
+            for part in way
+            if (found := find(part)) is not None
+        ]
+        if len(told) == len(way):
+            sentences.append(f"Of this {', '.join(told[:-1])} and {told[-1]}.")
     return " ".join(sentences)
 
 
-def _chains(whole: Pair, pairs: Sequence[Pair]) -> list[tuple[Pair, Pair]]:
-    """Runtime pairs from its baseline, with the scheduler pair that leads on to its engine."""
-    return [
-        (runtime, scheduler)
-        for runtime in pairs
-        if (runtime.kind, runtime.baseline) == ("runtime", whole.baseline)
-        for scheduler in pairs
-        if (scheduler.kind, scheduler.baseline) == ("scheduler", runtime.engine)
-        and scheduler.engine == whole.engine
-    ]
+def _ways(whole: Pair, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, ...]]:
+    """Pairs of different causes, each beginning where the one before it ends."""
+    parts = [pair for pair in pairs if pair.kind != "engines"]
+    begun: list[tuple[Pair, ...]] = [(pair,) for pair in parts if pair.baseline == whole.baseline]
+    while begun:
+        way = begun.pop(0)
+        if way[-1].engine == whole.engine:
+            yield way
+            continue
+        kinds = {part.kind for part in way}
+        begun += [
+            (*way, part)
+            for part in parts
+            if part.baseline == way[-1].engine and part.kind not in kinds
+        ]
 
 
 def _beside(pair: Pair) -> str:
