@@ -29,10 +29,14 @@ ENGINES = [
     "continuous[block_size=3,num_blocks=32,max_num_seqs=6]",
     "continuous[enable_chunked_prefill=false,block_size=16]",
     "continuous[prefix_caching=true,block_size=4,max_num_batched_tokens=48]",
+    "continuous[block_size=3,num_blocks=32,max_num_seqs=6,preemption=swap]",
+    "continuous[allocator=contiguous]",
+    "continuous[allocator=contiguous,reserve=pow2,block_size=3,num_blocks=60]",
+    "loop[policy=orca,allocator=contiguous,reserve=exact,block_size=5,num_blocks=20]",
     "loop[policy=static,max_num_seqs=4]",
     "loop[policy=window,max_num_seqs=3,max_delay_ms=0]",
 ]
-PREEMPTING = "continuous[block_size=3,num_blocks=32,max_num_seqs=6]"
+PREEMPTING = "continuous[block_size=3,num_blocks=32,max_num_seqs=6"
 
 
 class Collector:
@@ -114,8 +118,10 @@ def test_greedy_answers_are_those_of_the_model_alone(checkpoint, answers, engine
         compared += clear
     asked = sum(request.max_tokens for request in requests())
     assert compared > 0.9 * asked, "near-ties left too little to compare"
-    if engine == PREEMPTING:
+    if engine.startswith(PREEMPTING):
         preempted = sum(f.stats.num_preemptions for f in served.finishes.values())
         assert preempted > 0, "the pool was meant to be too small"
+        swapped = sum(f.stats.swapped_tokens for f in served.finishes.values())
+        assert (swapped > 0) == ("swap" in engine)
     if "prefix_caching=true" in engine:
         assert served.finishes["twin"].stats.prefix_hit_tokens == 20

@@ -13,7 +13,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from engines.loop.executors.api import Batch
+from engines.loop.executors.api import Batch, Row
 
 PADDING_TOKEN = 0
 Ints = NDArray[np.int64]
@@ -57,7 +57,7 @@ class PackedBatch:
 
 
 def pack(batch: Batch, block_size: int, scratch_block: int, max_positions: int) -> PackedBatch:
-    """Packs `batch`; the block tables are read here and not kept.
+    """Packs `batch`; the block tables are read here, as far as the step needs them, and not kept.
 
     A padding sequence reads and writes `scratch_block` only: its table repeats that block to the
     length of its context, so that its compute is real. Its positions stop at `max_positions - 1`,
@@ -67,7 +67,8 @@ def pack(batch: Batch, block_size: int, scratch_block: int, max_positions: int) 
     query_lens = [len(row.tokens) for row in rows] + [pad.num_tokens for pad in padding]
     starts = [row.start for row in rows] + [pad.context for pad in padding]
     pad_blocks = [-(-(pad.context + pad.num_tokens) // block_size) for pad in padding]
-    table_lens = [len(row.block_table) for row in rows] + pad_blocks
+    row_tables = [_needed(row, block_size) for row in rows]
+    table_lens = [len(table) for table in row_tables] + pad_blocks
 
     cu_seqlens = _offsets(query_lens)
     table_offsets = _offsets(table_lens)
@@ -77,7 +78,7 @@ def pack(batch: Batch, block_size: int, scratch_block: int, max_positions: int) 
     input_ids = np.full(int(cu_seqlens[-1]), PADDING_TOKEN, dtype=np.int64)
     input_ids[:num_real] = _flat([row.tokens for row in rows], num_real)
     tables = np.full(int(table_offsets[-1]), scratch_block, dtype=np.int32)
-    tables[:num_table_real] = _flat([row.block_table for row in rows], num_table_real)
+    tables[:num_table_real] = _flat(row_tables, num_table_real)
 
     start_of = np.asarray(starts, dtype=np.int64)
     counts = np.asarray(query_lens, dtype=np.int64)
@@ -115,6 +116,13 @@ def context_slots(packed: PackedBatch, sequence: int, first: int = 0) -> Ints:
 def table_slots(table: SmallInts, positions: Ints, block_size: int) -> Ints:
     """The slots of `positions` under one block table."""
     return table[positions // block_size].astype(np.int64) * block_size + positions % block_size
+
+
+def _needed(row: Row, block_size: int) -> Sequence[int]:
+    """The row's table without blocks that are reserved for later steps: there may be many."""
+    positions = row.start + len(row.tokens) + row.lookahead
+    count = -(-positions // block_size)
+    return row.block_table if len(row.block_table) <= count else row.block_table[:count]
 
 
 def _offsets(lengths: list[int]) -> SmallInts:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +43,17 @@ def test_a_table_longer_than_the_context_changes_nothing():
     long = pack(Batch(0, [row([4, 5], 2, [3, 1, 8, 7])]), 2, 9, 100)
     assert np.array_equal(short.slots, long.slots)
     assert np.array_equal(context_slots(short, 0), context_slots(long, 0))
+
+
+@pytest.mark.parametrize("table", [[3, 4, 5, 6, 7, 8], range(3, 9)])
+def test_only_the_blocks_that_the_step_needs_are_packed(table):
+    """Six positions with blocks of four: two blocks, whatever is reserved behind them."""
+    packed = pack(Batch(0, [row([1, 2], 4, table), row([9], 0, [1])]), 4, 99, 64)
+    assert packed.tables.tolist() == [3, 4, 1]
+    assert packed.slots.tolist() == [16, 17, 4]
+    ahead = row([1, 2], 4, table)
+    ahead.lookahead = 3
+    assert pack(Batch(0, [ahead]), 4, 99, 64).tables.tolist() == [3, 4, 5]
 
 
 def test_a_real_row_keeps_its_positions_whatever_the_padding():
