@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 TESTS = [  # the quick ones first: the first failure ends the run
     *("policies", "kv", "test_verify.py", "test_kv.py", "test_contracts.py", "test_loop.py"),
-    *("test_stalls.py", "test_state_machine.py", "test_invariants.py"),
+    *("test_step_rows.py", "test_stalls.py", "test_state_machine.py", "test_invariants.py"),
 ]
 
 MUTATIONS = {
@@ -199,6 +199,38 @@ MUTATIONS = {
         "kv/contiguous.py",
         "return self._region(sequence.max_len - 1)",
         "return self._region(sequence.prompt_len)",
+    ),
+    "a region grows beyond what was reserved": (
+        "kv/contiguous.py",
+        "<= len(region) * self._cache.block_size",
+        "<= (len(region) + 1) * self._cache.block_size",
+    ),
+    "a region is given back but for its last block": (
+        "kv/contiguous.py",
+        "        region = self.tables.pop(sequence.request_id)\n"
+        "        self.gaps.give(region.start, len(region))",
+        "        region = self.tables.pop(sequence.request_id)\n"
+        "        self.gaps.give(region.start, len(region) - 1)",
+    ),
+    "a gap that is just long enough counts as lost": (
+        "kv/gaps.py",
+        "for length in self._lengths if length < count)",
+        "for length in self._lengths if length <= count)",
+    ),
+    "what a last block has left is not lost": (
+        "kv/blocks.py",
+        "begun += -sequence.num_computed % block_size",
+        "begun += 0",
+    ),
+    "shared positions are held by each": (
+        "kv/paged.py",
+        "        held -= self.pool.extra_holders * self.block_size\n",
+        "",
+    ),
+    "positions that come back from the host are not counted": (
+        "roster.py",
+        "        sequence.resume()\n",
+        "",
     ),
     "gaps that touch stay apart": (
         "kv/gaps.py",
