@@ -7,7 +7,9 @@ the work; decides nothing itself.
 
 from __future__ import annotations
 
+import functools
 import logging
+import signal
 import sys
 import threading
 import time
@@ -19,14 +21,15 @@ from typing import Any, Final
 _HERE: Final = Path(__file__).resolve().parent
 sys.path[:] = [str(_HERE.parent) if Path(place) == _HERE else place for place in sys.path]
 
+import gevent
 import locust
-from locust import User, log, task
+from locust import User, argument_parser, log, task
 from locust.exception import RPCError, StopUser
 from locust.runners import STATE_MISSING, LocalRunner, MasterRunner, WorkerRunner
 
 from engines.api import CbbenchError, Request
 from harness.locust_load.closing import Outcome
-from harness.locust_load.events import context_of, events_of
+from harness.locust_load.events import PARTS, context_of, events_of
 from harness.locust_load.layout import lay_out
 from harness.locust_load.load_run import LoadRun
 from harness.locust_load.messages import (
@@ -71,6 +74,43 @@ def add_options(parser: Any, **_: Any) -> None:
 def begin(environment: Any, runner: Any, **_: Any) -> None:
     """One node a process; its users and the other events find it in the environment."""
     environment.cbbench = Node(environment, runner)
+    count_requests_once(environment.stats)
+    build_the_parser_once()
+    gevent.signal_handler(signal.SIGINT, interrupt)
+
+
+def interrupt() -> None:
+    """Ctrl-C for locust's main greenlet, which ends the test.
+
+    Python's own handler would raise in whichever greenlet runs, and a thread's would keep it.
+    """
+    hub = gevent.get_hub()
+    hub.loop.run_callback(hub.parent.throw, KeyboardInterrupt)
+
+
+def build_the_parser_once() -> None:
+    """locust builds its parser anew for every single option that a worker is told.
+
+    On a busy machine that takes seconds, in which a worker is deaf and is given up as missing.
+    """
+    parser: Any = argument_parser
+    parser.default_args_dict = functools.cache(parser.default_args_dict)
+
+
+def count_requests_once(stats: Any) -> None:
+    """Keeps a request's parts out of locust's total.
+
+    Otherwise its rate would be five times that of the requests, and its share of failures a fifth.
+    """
+    log_request = stats.log_request
+
+    def log(method: str, name: str, response_time: float, content_length: int) -> None:
+        if method in PARTS:
+            stats.get(name, method).log(response_time, content_length)
+        else:
+            log_request(method, name, response_time, content_length)
+
+    stats.log_request = log
 
 
 class CompletionUser(User):
@@ -135,7 +175,7 @@ class Node:
                 request_type=event.kind,
                 name=event.name,
                 response_time=event.response_ms,
-                response_length=event.length,
+                response_length=0,
                 exception=event.error,
                 context=context_of(request, row),
             )
@@ -251,6 +291,9 @@ class RunnerWires:
             self._runner.send_message(name_of(type(message)), to_wire(message), worker)
         except RPCError as error:
             logger.warning("a message to another locust process was not sent: %s", error)
+
+    def has_all_users(self) -> bool:
+        return self.is_local or self._runner.user_count >= self._runner.target_user_count
 
     def workers(self) -> list[str]:
         """In the order in which they came."""

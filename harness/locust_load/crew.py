@@ -17,6 +17,7 @@ from harness.locust_load.layout import Layout
 from harness.locust_load.messages import Ping, Pong, Prepare, Prepared, ToWorker
 
 PREPARED_WITHIN_S: Final = 300.0
+_USERS_WITHIN_S: Final = 30.0  # a busy worker tells of its users late
 _PONG_WITHIN_S: Final = 2.0
 _PINGS: Final = 8
 _LOST_AFTER_S: Final = 3.0
@@ -33,6 +34,8 @@ class Wires(Protocol):
     are_ours: bool
 
     def send(self, worker: str, message: ToWorker) -> None: ...
+
+    def has_all_users(self) -> bool: ...
 
     def workers(self) -> list[str]: ...
 
@@ -118,9 +121,12 @@ class Crew:
 
         Raises `CbbenchError` when one does not.
         """
+        self._waiting.until(self._wires.has_all_users, _USERS_WITHIN_S)
         self.members = self._wires.workers()
         if not self.members:
-            raise CbbenchError("no load worker has a user; give at least as many --users")
+            raise CbbenchError(
+                "no load worker with a user is there; start one, and give --users to go round"
+            )
         for place, worker in enumerate(self.members):
             self.send(worker, self._order(layout, place))
         if self._waiting.until(self._all_prepared, PREPARED_WITHIN_S) or not self._is_stopped:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from engines.api import JsonValue, Request, RequestStats
 from harness.locust_load.player import Row
 from harness.metrics import latency
 from harness.records import RequestRecord
+
+PARTS: Final = ("TTFT", "TPOT", "LAG", "TOKENS")  # of a request that has its E2E event too
 
 
 class RequestFailed(Exception):
@@ -21,12 +24,11 @@ class RequestFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadEvent:
-    """Arguments of locust's request event. `length` is in output tokens where there are any."""
+    """Arguments of locust's request event."""
 
     kind: str
     name: str
     response_ms: float
-    length: int = 0
     error: RequestFailed | None = None
 
 
@@ -39,7 +41,6 @@ def events_of(request: Request, row: Row, path: str) -> list[LoadEvent]:
         failed_ms = (row.answer.ended_s - row.scheduled_s) * 1e3
         error = RequestFailed(f"{record.status}: {record.reason}")
         return [LoadEvent("E2E", path, failed_ms, error=error)]
-    tokens = record.output_tokens
     times = {
         "E2E": latency.e2e_s(record),
         "TTFT": latency.ttft_s(record),
@@ -47,11 +48,10 @@ def events_of(request: Request, row: Row, path: str) -> list[LoadEvent]:
         "LAG": latency.lag_s(record),
     }
     found = [
-        LoadEvent(kind, path, value * 1e3, tokens if kind == "E2E" else 0)
-        for kind, value in times.items()
-        if value is not None
+        LoadEvent(kind, path, value * 1e3) for kind, value in times.items() if value is not None
     ]
-    return [*found, LoadEvent("TOKENS", f"{path} (output tokens, not ms)", tokens)]
+    count = LoadEvent("TOKENS", f"{path} (output tokens, not ms)", record.output_tokens)
+    return [*found, count]
 
 
 def context_of(request: Request, row: Row) -> Mapping[str, JsonValue]:

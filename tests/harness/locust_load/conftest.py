@@ -154,6 +154,7 @@ class Rig:
         given = {"workload": "uniform", "input_len": "8", "output_len": "4", **given}
         self.options = read_load_options(defaults | given | {"out": folder}, url, users)
         self.dead: set[str] = set()
+        self.users_come_late = self.asked_for_users = 0
         self.lose_messages: list[tuple[str, type]] = []
         self.errors: list[CbbenchError] = []
         self.told: list[tuple[str, str]] = []
@@ -198,8 +199,14 @@ class Rig:
             return True
         return worker in self.dead
 
+    def has_all_users(self) -> bool:
+        self.asked_for_users += 1
+        return self.asked_for_users > self.users_come_late
+
     def workers(self) -> list[str]:
-        return list(self.sides)
+        """Those whose users are known of: none while they come late."""
+        late = self.asked_for_users <= self.users_come_late
+        return [] if late else list(self.sides)
 
     def is_alive(self, worker: str) -> bool:
         return worker not in self.dead

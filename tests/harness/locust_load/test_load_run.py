@@ -49,6 +49,13 @@ def test_lost_messages_are_sent_again_and_count_once(serve, rig, monkeypatch):
     assert cell.defects.total == 0
 
 
+def test_users_that_a_busy_worker_tells_of_late_are_waited_for(serve, rig):
+    made = rig(serve().url, workers=2, num_prompts="4")
+    made.users_come_late = 3
+    assert made.play().code == 0
+    assert counts(made) == {"offered": 4, "ok": 4}
+
+
 def test_a_worker_that_dies_costs_its_own_requests_and_no_others(serve, rig, monkeypatch):
     monkeypatch.setattr(crew, "_LOST_AFTER_S", 0.5)
     made = rig(
