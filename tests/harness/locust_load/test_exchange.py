@@ -150,7 +150,7 @@ def test_bytes_may_be_split_anywhere(ask):
     ("steps", "status", "reason", "tokens"),
     [
         ([STREAM, TOKEN, RESET], "failed", "the connection broke after 1 tokens: ", 1),
-        ([STREAM, TOKEN], "failed", "the stream was cut short after 1 tokens", 1),
+        ([STREAM, TOKEN], "failed", "the stream was cut short", 1),
         (
             [HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(TOKEN) + b"40\r\ndata", CLOSE],
             "failed",
