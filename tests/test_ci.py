@@ -13,6 +13,8 @@ import yaml
 from typer.testing import CliRunner
 
 from harness.cli.main import app
+from harness.gate.baseline import read_baseline
+from workloads.workload import ModelLimits, draw, open_workload
 
 ROOT = Path(__file__).parents[1]
 GATE = ROOT / ".ci" / "gate"
@@ -68,9 +70,22 @@ def test_an_update_measures_and_checks_nothing(gate):
     assert (done.returncode, commands) == (0, ["run", "baseline"])
 
 
-def test_the_gate_has_a_baseline_to_check_against():
-    name = re.search(r"^baseline=(.*)$", GATE.read_text(), re.MULTILINE)[1]
-    assert (ROOT / name).is_file()
+def test_the_gates_baseline_is_of_the_workload_that_it_runs():
+    text = GATE.read_text(encoding="utf-8")
+    path = ROOT / re.search(r"^baseline=(.*)$", text, re.MULTILINE)[1]
+    given = dict(re.findall(r"--([a-z-]+) ([\w.]+)", text))
+    drawn = draw(
+        open_workload(given["workload"]),
+        seed=0,
+        limits=ModelLimits(4096, 4096, tuple(range(8))),  # those of the default model
+        num_prompts=int(given["num-prompts"]),
+        input_len=int(given["input-len"]),
+        output_len=int(given["output-len"]),
+        range_ratio=float(given["range-ratio"]),
+    )
+    (side, *_) = read_baseline(path).sides
+    assert side.source.workload_hash == drawn.hash, "measure it anew with: .ci/gate update"
+    assert {case.engine for case in side.source.cases} == {"static", "continuous"}
 
 
 @pytest.mark.parametrize("read", [OWN.read_text, documented_workflow], ids=["own", "documented"])

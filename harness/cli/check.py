@@ -69,7 +69,10 @@ def check(
         str | None, typer.Option(metavar="FILE|-", help="Write JSON too; -: to stdout.")
     ] = None,
 ) -> int:
-    """Exit with 0: fine, 1: a regression, 3: inconclusive, 2: nothing that could be checked."""
+    """Check a run against a baseline.
+
+    Exits with 0: fine, 1: a regression, 3: inconclusive, 2: nothing that could be checked.
+    """
     from harness.gate.limits import Limits, amount, percentage
     from harness.gate.options import DEFAULT_METRIC, CheckOptions
     from harness.gate.session import CheckFiles, check_and_tell
