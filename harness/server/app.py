@@ -63,9 +63,9 @@ def make_app(service: Service, api_key: str | None) -> ASGIApp:
 def _add_watching(app: FastAPI, service: Service) -> None:
     @app.get("/health")
     async def health() -> dict[str, str]:
-        """200 while the engine's process lives, also while it loads or drains."""
-        if service.phase == "gone":
-            raise unavailable("the engine has ended")
+        """200 while the engine stands, also while it drains: what load tools wait for."""
+        if service.phase not in ("ready", "draining"):
+            raise unavailable(f"the engine is {service.phase}")
         return {"status": service.phase}
 
     @app.get("/ready")

@@ -11,8 +11,8 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TextIO
 
@@ -25,8 +25,9 @@ from harness.server.app import make_app
 from harness.server.connections import CuttableProtocol
 from harness.server.desk import Desk
 from harness.server.engine_process import EngineProcess
+from harness.server.messages import Up
 from harness.server.metrics import ServerMetrics
-from harness.server.service import Limits, Service
+from harness.server.service import Limits, Phase, Service
 
 ENGINE_LOST: Final = 1
 _KEEP_ALIVE_S: Final = 75
@@ -73,6 +74,7 @@ class _Server:
         self._clock = WallClock()
         self._changed = asyncio.Event()
         self._signal: signal.Signals | None = None
+        self._defect: Exception | None = None
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -80,7 +82,7 @@ class _Server:
         self._engine = EngineProcess(
             config.engine,
             config.context,
-            lambda message: _call(loop, lambda: self._service.receive(message)),
+            lambda message: _call(loop, lambda: self._receive(message)),
         )
         metrics = ServerMetrics(config.model_name)
         desk = Desk(self._engine.send, self._clock, metrics, loop.call_soon)
@@ -97,11 +99,12 @@ class _Server:
         http = _QuietServer(self._http_config())
         self._say(f"loading {config.engine.text} with {config.model_name}")
         serving = asyncio.create_task(http.serve([self._listener]))
+        serving.add_done_callback(lambda _: self._changed.set())
         try:
             return await self._attend(serving)
         finally:
             http.should_exit = True
-            await serving
+            await asyncio.wait([serving])
             self._engine.close()
             patience_s = 0.0 if self._service.standing is None else _CLOSE_WITHIN_S
             await asyncio.to_thread(self._engine.end, patience_s)
@@ -109,14 +112,17 @@ class _Server:
     async def _attend(self, serving: asyncio.Task[None]) -> int:
         """From loading to the end; the exit code."""
         service = self._service
-        while service.phase == "loading":
-            await self._change()
+        await self._while("loading", serving)
         if service.phase == "ready":
             self._announce()
-            while service.phase == "ready":
-                await self._change()
-        while service.phase == "draining" and service.desk.in_flight:
+        await self._while("ready", serving)
+        while service.phase == "draining" and service.desk.in_flight and self._defect is None:
             await asyncio.sleep(_LOOK_EVERY_S)
+        if self._defect is not None:
+            raise self._defect
+        if serving.done():
+            serving.result()
+            raise RuntimeError("the HTTP server has ended by itself")
         if service.not_built is not None:
             return self._refused()
         if service.phase == "gone":
@@ -124,9 +130,19 @@ class _Server:
             return ENGINE_LOST
         return 0 if self._signal in (None, signal.SIGTERM) else 128 + signal.SIGINT
 
-    async def _change(self) -> None:
-        await self._changed.wait()
-        self._changed.clear()
+    async def _while(self, phase: Phase, serving: asyncio.Task[None]) -> None:
+        """Until the phase is another, HTTP has ended or a message could not be taken."""
+        while self._service.phase == phase and not serving.done() and self._defect is None:
+            await self._changed.wait()
+            self._changed.clear()
+
+    def _receive(self, message: Up) -> None:
+        """What goes wrong here would be swallowed by the event loop, and everybody would wait."""
+        try:
+            self._service.receive(message)
+        except Exception as error:
+            self._defect = self._defect or error
+            self._changed.set()
 
     def _refused(self) -> int:
         refusal = self._service.not_built
@@ -171,10 +187,10 @@ class _Server:
         )
 
 
-def _call(loop: asyncio.AbstractEventLoop, function: object) -> None:
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
     """From another thread; a loop that is closed has nobody left to tell."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(function)  # type: ignore[arg-type]
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from jinja2 import TemplateError
+from jinja2 import Template, TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
+from engines.api import CbbenchError
 from engines.models.text_data import TextData
 from harness.server.detokenizer import Detokenizer
 
@@ -29,13 +30,16 @@ class ChatTemplateRefused(Exception):
 
 
 class ModelText:
-    """One model's tokenizer and chat template. All methods are pure."""
+    """One model's tokenizer and chat template. All methods are pure.
+
+    Raises `CbbenchError` for a template that is no template.
+    """
 
     def __init__(self, data: TextData) -> None:
         self._tokenizer = Tokenizer.from_str(data.tokenizer)
         self._specials = dict(data.special_tokens)
         self._has_own_template = data.chat_template is not None
-        self._template = _environment().from_string(data.chat_template or DEFAULT_CHAT_TEMPLATE)
+        self._template = _compiled(data.chat_template or DEFAULT_CHAT_TEMPLATE)
         added = self._tokenizer.get_added_tokens_decoder()
         self._special_ids = frozenset(i for i, token in added.items() if token.special)
 
@@ -61,6 +65,16 @@ class ModelText:
 
     def _decode(self, token_ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(token_ids, skip_special_tokens=False))
+
+
+def _compiled(source: str) -> Template:
+    try:
+        return _environment().from_string(source)
+    except TemplateError as error:
+        raise CbbenchError(
+            f"the model's chat template cannot be read: {error}; repair it, or serve a checkpoint "
+            "without one to get the default"
+        ) from error
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

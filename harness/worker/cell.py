@@ -22,10 +22,9 @@ from engines.api import (
     StepEvents,
 )
 from engines.clock import WallClock
-from harness.places import without_places
 from harness.plans import PlanLog, PlanTap
 from harness.records import CellRecorder, CellSnapshot, CellTrailer, RecordedSource
-from harness.show.text import one_line
+from harness.worker.errors import error_text
 from harness.worker.machine_watch import CollectorWatch, MachineSample, between, sample, usable_cpus
 from harness.worker.protocol import CellDone, Progress, RunCell
 from workloads.sources import ClosedLoopSource, make_source, sets_arrivals
@@ -186,12 +185,6 @@ class CellRun:
         finally:
             ended.set()
             reporter.join()
-
-
-def error_text(error: BaseException) -> str:
-    """One printable line for an exception of any kind."""
-    first = (str(error).strip() or "no message").splitlines()[0]
-    return one_line(without_places(f"{type(error).__name__}: {first}"))
 
 
 def _wire(

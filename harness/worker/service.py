@@ -20,7 +20,8 @@ from engines.registry import BuildContext, EngineSpec, build_engine, installed_e
 from harness.places import plain_settings, without_folders, without_places
 from harness.plans import PlanTap
 from harness.records import CellKey
-from harness.worker.cell import CellRun, error_text
+from harness.worker.cell import CellRun
+from harness.worker.errors import error_text
 from harness.worker.protocol import (
     Answer,
     Build,

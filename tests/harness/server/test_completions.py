@@ -214,3 +214,8 @@ def test_streams_are_plain_json_lines(echo):
     assert raw.endswith(b"\n\ndata: [DONE]\n\n")
     for line in raw.split(b"\n\n")[:-2]:
         json.loads(line.removeprefix(b"data: "))
+
+
+def test_a_batch_that_nobody_fills_starts_in_the_end(start):
+    server = start("hashing[policy=static,slots=4]")
+    assert server.post(prompt=[500], max_tokens=3).status_code == 200

@@ -173,20 +173,21 @@ def test_a_port_in_use_is_said_at_once(start):
     assert f"port {server.port}" in other.lines[-1]
 
 
-def test_while_the_model_loads_health_is_good_and_nobody_is_ready(start):
+def test_while_the_model_loads_all_but_metrics_and_models_say_503(start):
     port = free_port()
     server = start("echo[fault=slow-load]", "--port", str(port), ready=False)
     server.url = f"http://127.0.0.1:{port}"
     wait_until(lambda: any("loading" in line for line in server.lines))
     wait_until(lambda: answers(server))
-    assert server.get("/health").json() == {"status": "loading"}
+    assert server.get("/health").status_code == 503
     assert server.get("/ready").status_code == 503
     assert server.post(prompt="a").status_code == 503
+    assert server.get("/v1/models").json()["data"][0]["max_model_len"] is None
 
 
 def answers(server):
     try:
-        return server.get("/health").status_code == 200
+        return server.get("/metrics").status_code == 200
     except httpx.TransportError:
         return False
 

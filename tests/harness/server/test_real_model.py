@@ -20,7 +20,7 @@ from workloads.sources import ScheduledSource
 
 ENGINES = [
     "continuous[max_num_seqs=8]",
-    "static[max_batch_size=1]",
+    "static[max_batch_size=4]",
     "dynamic[max_batch_size=4,max_delay_ms=1]",
 ]
 OPTIONS = ("--dtype", "float32", "--device", "cpu", "--kv-memory", "64MiB")

@@ -32,6 +32,7 @@ from engines.loop.executors.hashing import HashingExecutor
 from engines.loop.kv.paged import PagedCache
 from engines.loop.loop import EngineLoop
 from engines.loop.policies.chunked import ChunkedPolicy
+from engines.loop.policies.static import StaticPolicy
 from engines.registry import BuildContext, EngineEntry, Setting
 from engines.settings import non_negative_float, one_of, positive_int
 
@@ -174,7 +175,11 @@ def build_echo(settings: Mapping[str, JsonValue], context: BuildContext) -> Echo
 def build_hashing(settings: Mapping[str, JsonValue], context: BuildContext) -> EngineLoop[None]:
     num_blocks, slots = int(settings["num_blocks"]), int(settings["slots"])  # type: ignore[call-overload]
     executor = Paced(HashingExecutor(num_blocks, 16), float(settings["step_ms"]) / 1000)  # type: ignore[arg-type]
-    policy = ChunkedPolicy(max_num_seqs=slots, max_num_batched_tokens=256)
+    policy = (
+        StaticPolicy(slots)
+        if settings["policy"] == "static"
+        else ChunkedPolicy(max_num_seqs=slots, max_num_batched_tokens=256)
+    )
     info = EngineInfo(
         "hashing",
         dict(settings),
@@ -204,7 +209,11 @@ ECHO = EngineEntry(
 HASHING = EngineEntry(
     name="hashing",
     summary="the step loop without a model",
-    settings=(*_COMMON, Setting("num_blocks", positive_int, 256, "blocks of 16 tokens")),
+    settings=(
+        *_COMMON,
+        Setting("num_blocks", positive_int, 256, "blocks of 16 tokens"),
+        Setting("policy", one_of("static", "chunked"), "chunked", "who runs"),
+    ),
     builder="cbbench_serving:build_hashing",
     preset={},
 )
