@@ -57,11 +57,12 @@ class Stage:
 
     def __init__(self, line, **fields):
         self.cancelled = []
+        self.metrics = ServerMetrics("tiny")
         loop = asyncio.get_running_loop()
         self.desk = Desk(
             lambda submit, cancel: self.cancelled.extend(cancel),
             WallClock(),
-            ServerMetrics("tiny"),
+            self.metrics,
             loop.call_soon,
         )
         values = {"stops": (), "min_tokens": 0, "streams": True} | fields
@@ -180,6 +181,7 @@ def test_a_stop_string_ends_the_request_before_the_engine_does():
         await stage.task
         choice = json.loads(line.sent[-1]["body"])["choices"][0]
         assert (choice["text"], choice["finish_reason"]) == ("one ", "stop")
+        assert b'{finished_reason="stop",model_name="tiny"} 1.0' in stage.metrics.exposition()
         assert stage.cancelled == ["x-0"]
 
     run(scene)

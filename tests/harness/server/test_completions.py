@@ -168,6 +168,17 @@ def test_the_beginning_of_a_stop_string_that_never_comes_is_told(echo, tokenizer
     assert text_in(echo.post(prompt=cut, max_tokens=count, stop="DEFGHIJ").json()) == cut
 
 
+def test_nothing_stops_an_answer_among_its_first_tokens(echo, tokenizer):
+    tokens = echo.post(prompt=[500, EOS, 600, EOS], max_tokens=9, min_tokens=2).json()["usage"]
+    assert tokens["completion_tokens"] == 4
+    text = "STOP and STOP"
+    count = len(tokenizer.encode(text).ids)
+    first = len(tokenizer.encode("STOP").ids)
+    ask = {"prompt": text, "max_tokens": count, "stop": "STOP"}
+    assert text_in(echo.post(**ask).json()) == ""
+    assert text_in(echo.post(**ask, min_tokens=first).json()) == "STOP and "
+
+
 def test_no_limit_means_up_to_the_context(echo):
     answer = echo.post(prompt=[500] * 500, max_tokens=None).json()
     assert answer["usage"]["completion_tokens"] == 12

@@ -75,8 +75,8 @@ def test_a_body_that_is_too_large_is_a_413(locked, chunked):
     assert response.headers["connection"] == "close"
 
 
-def guarded(within_s, *parts):
-    """The statuses that a body in `parts` leads to; `None` stands for a part that never comes."""
+def guarded(within_s, *parts, length=None):
+    """The status that a body in `parts` leads to; `None` stands for a part that never comes."""
     sent = []
     waiting = list(parts)
 
@@ -101,8 +101,14 @@ def guarded(within_s, *parts):
         body_within_s=within_s,
         count=lambda path, status: None,
     )
-    scope = {"type": "http", "path": "/v1/completions", "headers": []}
+    headers = [] if length is None else [(b"content-length", str(length).encode())]
+    scope = {"type": "http", "path": "/v1/completions", "headers": headers}
     asyncio.run(guards(scope, receive, send))
+    return sent[0]["status"]
+
+
+def test_a_length_that_is_too_large_is_refused_unread():
+    assert guarded(60, length=11) == 413
 
 
 def test_a_body_that_does_not_come_is_a_408():
