@@ -9,7 +9,7 @@ SEED = 20
 EXAMPLES = 30
 
 
-def test_schemathesis_finds_no_server_error(start):
+def test_schemathesis_finds_no_server_error(start, tmp_path):
     server = start("echo[slots=32]", "--max-model-len", "64")
     done = subprocess.run(
         [
@@ -17,6 +17,7 @@ def test_schemathesis_finds_no_server_error(start):
             *("--checks", "not_a_server_error", "--phases", "coverage,fuzzing", "--no-color"),
             *("--seed", str(SEED), "--max-examples", str(EXAMPLES)),
         ],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=300,
