@@ -17,12 +17,12 @@ from statistics import median
 from engines.api import END, EngineInfo, Request, StepEvents, StepRow
 from engines.loop.build import make_policy
 from engines.loop.executors.api import Batch, StepResult
-from engines.loop.kv.paged import PagedCache
+from engines.loop.kv.choose import make_cache, with_reserve
 from engines.loop.loop import EngineLoop
 from engines.loop.policies.registry import PolicyContext
 from engines.registry import installed_engines, parse_engines
 
-BLOCK_SIZE = 16
+CONTEXT = 640  # 40 blocks of 16: with reserve=max too there is a region for each slot
 PROMPT, ANSWER, STEPS = 32, 300, 400
 SIZES = ((64, 1_000), (256, 1_000), (512, 1_000), (256, 10_000))
 POLICIES = (
@@ -32,6 +32,8 @@ POLICIES = (
     "policy=chunked,max_num_batched_tokens=2048,order=srpt",
     "policy=chunked,max_num_batched_tokens=2048,order=fair",
     "policy=chunked,max_num_batched_tokens=2048,admission=peak",
+    "policy=chunked,max_num_batched_tokens=2048,allocator=contiguous",
+    "policy=chunked,max_num_batched_tokens=2048,allocator=contiguous,reserve=exact",
     "policy=prefill-first",
     "policy=orca",
     "policy=static",
@@ -104,9 +106,9 @@ def measure(settings: str, running: int, waiting: int, *, churn: bool) -> float:
     """Median scheduling time of a step in milliseconds, among steps with all slots taken."""
     text = f"loop[max_num_seqs={running},{settings}]"
     (spec,) = parse_engines(text, installed_engines())
-    policy = make_policy(spec.settings, PolicyContext("cpu", 4096))
-    cache = PagedCache(running * 40, BLOCK_SIZE)
-    loop = EngineLoop(policy, cache, Nothing(), EngineInfo("loop", {}, 4096, running))
+    policy = make_policy(spec.settings, PolicyContext("cpu", CONTEXT))
+    cache = make_cache(with_reserve(spec.settings), running * 40, CONTEXT)
+    loop = EngineLoop(policy, cache, Nothing(), EngineInfo("loop", {}, CONTEXT, running))
     answers = [40 + i % ANSWER if churn else ANSWER for i in range(running + waiting)]
     requests = [
         Request(f"r{i}", tuple(range(PROMPT)), n, priority=i % 3, request_class=f"c{i % 4}")
