@@ -180,6 +180,8 @@ def _allocation(engine: EngineSummary) -> str:
     kind = engine.settings.get("allocator")
     if kind is None and "block_size" in engine.settings:
         kind = "paged"
+    if engine.settings.get("reserve") is not None:
+        kind = f"{kind} (reserve={engine.settings['reserve']})"
     size = "" if engine.kv_tokens is None else f"{engine.kv_tokens} tokens"
     if "block_size" in engine.settings:
         size += f" in blocks of {engine.settings['block_size']}"

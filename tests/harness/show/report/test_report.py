@@ -301,6 +301,13 @@ def test_without_steps_there_is_no_section_on_memory(player):
     assert "## Memory" not in report_text(run_of(player, {"s": (STATIC, 0.2)}))
 
 
+def test_the_report_says_how_long_a_region_is(player):
+    engines = {"m": (in_regions(CONTINUOUS), 0.2), "c": (in_blocks(CONTINUOUS), 0.1)}
+    report = report_text(run_of(player, engines, rounds=1))
+    assert "KV allocation: `contiguous (reserve=max), in blocks of 16`" in report
+    assert "KV allocation: `paged, in blocks of 16`" in report
+
+
 def test_thin_quantiles_are_marked_with_a_legend(player):
     run = run_of(player, {"s": (LOOP_STATIC, 0.2)}, rounds=1)
     text = comparison_text(run)
