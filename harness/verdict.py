@@ -33,7 +33,8 @@ class Evidence:
     """What rules look at. `measured_s` is summed over the rounds of this engine and load.
 
     `later` are the results of this engine and load in later rounds, where this is the first.
-    `shared_prompt_share` is how much of the prompts an empty prefix cache may find.
+    `shared_prompt_share` is how much of the prompts an empty prefix cache may find. `output_fault`
+    says what `--check-outputs` has against the cell.
     """
 
     record: CellRecord
@@ -42,6 +43,7 @@ class Evidence:
     simulated: bool = False
     later: tuple[CellResult, ...] = ()
     shared_prompt_share: float = 0.0
+    output_fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,4 +259,5 @@ RULES: Final = (
     Rule("connection retries", _retries),
     Rule("estimated output tokens", _counts),
     Rule("prompt lengths", _prompt_lengths),
+    Rule("unequal outputs", lambda evidence: evidence.output_fault),
 )

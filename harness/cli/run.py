@@ -123,6 +123,12 @@ def run(
         str | None, typer.Option(metavar="FILE|-", help="Write run.json there too; -: to stdout.")
     ] = None,
     save_outputs: Annotated[bool, typer.Option("--save-outputs", help="Keep token ids.")] = False,
+    check_outputs: Annotated[
+        bool,
+        typer.Option(
+            "--check-outputs", help="Exit with 1 unless all engines gave the same answers."
+        ),
+    ] = False,
     save_plans: Annotated[
         bool, typer.Option("--save-plans", help="Keep the plans of every step, for `replay`.")
     ] = False,
@@ -166,6 +172,7 @@ def run(
         ignore_eos=ignore_eos,
         skip_chat_template=skip_chat_template,
         save_outputs=save_outputs,
+        check_outputs=check_outputs,
         save_plans=save_plans,
         save_trace=save_trace,
         strict=strict,

@@ -10,6 +10,7 @@ The names in run.json are METRICS.md's. `settings` is what the caller ran with, 
     engine_order   [label], in order; baseline: a label or null
     rounds, goodput (the text of --goodput or null), simulated (true in virtual time)
     engine_errors  {label: sentence} of engines that could not be started
+    output_check   what --check-outputs found: {status, sentence, faults, differences, ...}
 
 and anything else, which the report lists. All are optional to a reader.
 """
@@ -161,6 +162,10 @@ def _results(cells: Sequence[CellRecord], settings: Mapping[str, Any]) -> tuple[
     for result in open_results:
         measured_s[result.engine, result.load] += result.makespan_s or 0.0
     simulated = bool(settings.get("simulated"))
+    output_faults = {
+        (fault["engine"], fault["load"], fault["round"]): fault["sentence"]
+        for fault in (settings.get("output_check") or {}).get("faults") or ()
+    }
     shared = (settings.get("workload") or {}).get("shared_prompt_share") or 0.0
     return tuple(
         replace(
@@ -173,6 +178,7 @@ def _results(cells: Sequence[CellRecord], settings: Mapping[str, Any]) -> tuple[
                     simulated=simulated,
                     later=_later_rounds(result, open_results),
                     shared_prompt_share=shared,
+                    output_fault=output_faults.get((result.engine, result.load, result.round)),
                 )
             ),
         )

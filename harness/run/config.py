@@ -57,6 +57,7 @@ class RunOptions:
     ignore_eos: bool = True
     skip_chat_template: bool = False
     save_outputs: bool = False
+    check_outputs: bool = False
     save_plans: bool = False
     save_trace: bool = False
     strict: bool = False
@@ -90,6 +91,7 @@ class RunConfig:
     ignore_eos: bool
     skip_chat_template: bool
     save_outputs: bool
+    check_outputs: bool
     save_plans: bool
     save_trace: bool
     strict: bool
@@ -130,6 +132,7 @@ def read_options(options: RunOptions, installed: Mapping[str, EngineEntry]) -> R
         ignore_eos=options.ignore_eos,
         skip_chat_template=options.skip_chat_template,
         save_outputs=options.save_outputs,
+        check_outputs=options.check_outputs,
         save_plans=options.save_plans,
         save_trace=options.save_trace,
         strict=options.strict,

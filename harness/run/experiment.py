@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from engines.api import CbbenchError, Clock, EngineInfo, JsonValue, Request
+from engines.api import CbbenchError, Clock, EngineInfo, JsonValue, Request, RequestId
 from harness.metrics import Goodput, summarise_cell
 from harness.records import CellKey
 from harness.records.reader import read_raw_cell
@@ -87,6 +87,12 @@ class Experiment:
             open_run(self._folder.path, self._settings(), self._environment)
             self._run_rounds()
         return self._settings()
+
+    @property
+    def requests(self) -> dict[RequestId, Request]:
+        """What every engine was asked; empty when none could be built."""
+        drawn = () if self._workload is None else self._workload.requests
+        return {request.request_id: request for request in drawn}
 
     def _draw(self) -> None:
         config, limits = self._config, limits_of(self._infos)
@@ -170,7 +176,7 @@ class Experiment:
                 load=load,
                 warmup=self._warmup_of(key.engine),
                 folder=self._folder.path,
-                save_outputs=self._config.save_outputs,
+                save_outputs=self._config.save_outputs or self._config.check_outputs,
                 save_plans=self._config.save_plans,
             )
         )

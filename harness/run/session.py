@@ -13,6 +13,7 @@ from typing import Final, TextIO
 
 from engines.api import CbbenchError, Clock, JsonValue
 from harness.environment import describe_environment
+from harness.outputs.words import to_json as output_check_json
 from harness.records import read_cells
 from harness.records.schema import RAW_FOLDER
 from harness.results.file import RunFile, close_run, read_run
@@ -21,6 +22,7 @@ from harness.run.experiment import Experiment
 from harness.run.fleet import Fleet, Interrupted
 from harness.run.folder import RunFolder
 from harness.run.interrupts import Interrupts
+from harness.run.output_check import OutputTeacher, check_run
 from harness.run.progress import ProgressBoard
 from harness.show.display import Display, open_display
 from harness.show.report import comparison_text
@@ -29,6 +31,7 @@ from workloads.workload import WorkloadConfig
 
 OK: Final = 0
 NOTHING_OK: Final = 1
+UNEQUAL: Final = 1
 SUSPECT: Final = 3
 
 
@@ -87,7 +90,7 @@ class Session:
             progress=board.cell_goes_on,
         )
         with fleet:
-            return Experiment(
+            experiment = Experiment(
                 config,
                 self._opened,
                 self._folder,
@@ -96,7 +99,18 @@ class Session:
                 self._interrupts,
                 self._clock,
                 environment,
-            ).run()
+            )
+            settings = experiment.run()
+        if config.check_outputs:
+            settings["output_check"] = self._check_outputs(experiment, display)
+        return settings
+
+    def _check_outputs(self, experiment: Experiment, display: Display) -> JsonValue:
+        """The engines' workers have gone by now, so that the model has the memory alone."""
+        config = self._config
+        teacher = OutputTeacher(config.context, self._folder, self._interrupts, display.note)
+        labels = [spec.label for spec in config.engines]
+        return output_check_json(check_run(self._folder, labels, experiment.requests, teacher))
 
     def _give_up(self, error: Exception, display: Display) -> int:
         """Nothing measured: the folder is taken back. Something measured: it stays, named."""
@@ -146,11 +160,19 @@ def show_again(folder: Path, out: TextIO) -> str:
 
 
 def exit_code(run: RunFile, interrupts: Interrupts, *, strict: bool) -> int:
-    """METRICS.md's: interrupted, nothing ok, suspect under `--strict`, or fine."""
+    """METRICS.md's: interrupted, nothing ok, unequal outputs, suspect under `--strict`, or fine.
+
+    Outputs that were to be checked and could not be are as inconclusive as a SUSPECT result.
+    """
     if interrupts.received:
         return interrupts.exit_code
     if not any(result.counts.ok for result in run.results):
         return NOTHING_OK
+    outputs = (run.settings.get("output_check") or {}).get("status")
+    if outputs == "different":
+        return UNEQUAL
+    if outputs in ("not judged", "nothing compared"):
+        return SUSPECT
     suspect = any(r.verdict is not None and r.verdict.status == "SUSPECT" for r in run.results)
     return SUSPECT if strict and suspect else OK
 

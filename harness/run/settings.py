@@ -38,6 +38,7 @@ def describe_request(config: RunConfig) -> dict[str, JsonValue]:
         "ignore_eos": config.ignore_eos,
         "skip_chat_template": config.skip_chat_template,
         "save_outputs": config.save_outputs,
+        "check_outputs": config.check_outputs,
         "save_plans": config.save_plans,
         "save_trace": config.save_trace,
     }

@@ -1,8 +1,8 @@
 """The messages between the parent and a worker: plain picklable values and nothing else.
 
 Knows no engine, no process and no pipe. The parent sends commands; the worker answers each with
-exactly one answer (`Built`, `Encoded`, `CellDone` or `Failed`), and sends `Progress` in between.
-`Stop` has no answer of its own: the cell that it ends has one.
+exactly one answer (`Built`, `Encoded`, `Judged`, `CellDone` or `Failed`), and sends `Progress` in
+between. `Stop` has no answer of its own: the cell that it ends has one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from engines.api import EngineInfo, Request
+from engines.judging import Judgement, Question
 from engines.registry import BuildContext, EngineSpec
 from harness.records import CellKey, CellSnapshot
 from workloads.workload import Load
@@ -36,6 +37,14 @@ class Encode:
 
     texts: Sequence[str]
     chat: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Load the model alone and say which token should have come. Answer: `Judged`."""
+
+    context: BuildContext
+    questions: Sequence[Question]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,13 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True)
+class Judged:
+    """In the order of the questions."""
+
+    judgements: list[Judgement]
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """How a running cell stands; sent four times a second. `None`: it is warming up."""
 
@@ -102,8 +118,8 @@ class Failed:
     error: str
 
 
-Command = Build | Encode | RunCell | Stop | Close
-Answer = Built | Encoded | CellDone | Failed
+Command = Build | Encode | Judge | RunCell | Stop | Close
+Answer = Built | Encoded | Judged | CellDone | Failed
 
 
 def is_disk_full(error: BaseException | None) -> bool:

@@ -31,6 +31,8 @@ from harness.worker.protocol import (
     Encode,
     Encoded,
     Failed,
+    Judge,
+    Judged,
     Progress,
     RunCell,
     Stop,
@@ -97,6 +99,10 @@ class Worker:
                 from engines.models.text import encode_prompts  # loads transformers
 
                 return Encoded(encode_prompts(self._model, texts, chat=chat))
+            case Judge(context, questions):
+                from engines.models.teacher import judge  # loads torch
+
+                return Judged(judge(context, questions))
             case RunCell():
                 return self._run(command)
             case _:

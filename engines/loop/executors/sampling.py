@@ -42,8 +42,17 @@ def choose_tokens(
         if sampling.temperature > 0:
             name = request_ids[row] if sampling.noise_id is None else sampling.noise_id
             key = noise_key(sampling.seed, name, positions[row])
-            tokens[row] = _draw(logits[row], sampling, key)
+            tokens[row] = torch.argmax(scores_of(logits[row], sampling, key))
     return tokens
+
+
+def scores_of(logits: torch.Tensor, sampling: Sampling, key: int) -> torch.Tensor:
+    """[vocabulary] of which the highest is the next token: logits, or a draw's noisy scores."""
+    if not sampling.temperature > 0:
+        return logits
+    scores = logits.double() / sampling.temperature
+    scores = scores.masked_fill(~_kept(scores, sampling), float("-inf"))
+    return scores + gumbel_noise(key, len(scores), scores.device)
 
 
 def _without(logits: torch.Tensor, forbidden: Sequence[Collection[int]]) -> torch.Tensor:
@@ -77,12 +86,6 @@ def uniforms(key: int, count: int, device: torch.device) -> torch.Tensor:
     # The half keeps 0 out; the clamp keeps 1 out, to which the highest value would round.
     value = (_shift_right(bits, 11).double() + 0.5) * 2.0**-53
     return value.clamp(max=1.0 - 2.0**-53)
-
-
-def _draw(logits: torch.Tensor, sampling: Sampling, key: int) -> torch.Tensor:
-    scores = logits.double() / sampling.temperature
-    scores = scores.masked_fill(~_kept(scores, sampling), float("-inf"))
-    return torch.argmax(scores + gumbel_noise(key, len(scores), scores.device))
 
 
 def _kept(scores: torch.Tensor, sampling: Sampling) -> torch.Tensor:

@@ -46,6 +46,9 @@ def comparison_text(run: RunFile, width: int | None = None, encoding: str = "utf
         lines += [f"{_GAP}{line}" for line in unfinished_lines(run, load)]
         lines += [f"{_GAP}{line}" for line in stall_lines(run, load)]
         lines += [*_ratios(run, load), ""]
+    check = run.settings.get("output_check")
+    if check:
+        lines += [f"{plain(check['sentence'])}.", ""]
     if any(THIN in line for line in lines):
         lines.append(THIN_LEGEND)
     return "\n".join(lines).rstrip().encode(encoding, "backslashreplace").decode(encoding) + "\n"

@@ -53,6 +53,7 @@ def report_text(run: RunFile) -> str:
         _ledger(run),
         _memory(run),
         _over_http(run),
+        _outputs(run),
         _verdict(run),
         ["## Workload", "", *workload_lines(run)],
         ["## Engines", "", *engine_lines(run)],
@@ -260,6 +261,17 @@ def _over_http(run: RunFile) -> list[str]:
         intro = "What the servers' own metrics said while the runs went on:"
         lines += ["", intro, "", *markdown_table(titles, servers)]
     return lines
+
+
+def _outputs(run: RunFile) -> list[str]:
+    """What `--check-outputs` found; nothing where it was not asked for."""
+    check = run.settings.get("output_check")
+    if not check:
+        return []
+    told = [f"- {item['kind']}: {escaped(item['told'])}" for item in check["differences"]]
+    more = check["num_differences"] - len(told)
+    rest = [f"- and {more} more"] if more else []
+    return ["## Equal outputs", "", escaped(check["sentence"]) + ".", "", *told, *rest]
 
 
 def _verdict(run: RunFile) -> list[str]:

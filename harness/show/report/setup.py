@@ -19,6 +19,7 @@ _SHOWN_ELSEWHERE: Final = (
     "model_info",
     "num_warmups",
     "later_warmup_tokens",
+    "output_check",
 )
 _WORKLOAD_SHOWN_ELSEWHERE: Final = ("name", "seed", "hash", "sessions", "shared_prompt_share")
 

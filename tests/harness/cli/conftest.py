@@ -14,7 +14,11 @@ import pytest
 from harness.cli.main import run_command
 
 PLUGIN = Path(__file__).parent / "plugin"
-ENTRY_POINTS = "[cbbench.engines]\nfake = cbbench_fakes:FAKE\nliar = cbbench_liars:LIAR\n"
+ENTRY_POINTS = """[cbbench.engines]
+fake = cbbench_fakes:FAKE
+liar = cbbench_liars:LIAR
+alters = cbbench_alters:ALTERS
+"""
 LIMIT_S = 60
 SMALL = [
     *("--workload", "uniform", "--num-prompts", "6", "--input-len", "8", "--output-len", "4"),
@@ -24,7 +28,7 @@ SMALL = [
 
 @pytest.fixture
 def fake_plugin(tmp_path: Path) -> Path:
-    """A folder for PYTHONPATH in which the engines `fake` and `liar` are installed."""
+    """A folder for PYTHONPATH in which `fake`, `liar` and `alters` are installed."""
     folder = tmp_path / "plugin"
     metadata = folder / "cbbench_fakes-1.0.dist-info"
     metadata.mkdir(parents=True)
