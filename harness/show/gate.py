@@ -8,7 +8,7 @@ from harness.compare.matching import case_name, rate_text
 from harness.gate.check import Checked, Finding
 from harness.gate.options import CheckOptions
 from harness.gate.side import Side
-from harness.show.report.markdown import escaped, markdown_table
+from harness.show.report.markup import escaped, markdown_table
 from harness.show.report.words import METRIC_WORDS, MISSING, metric_value, number, plain
 from harness.statistics import LEAST_ROUNDS
 

@@ -14,7 +14,7 @@ from harness.compare.case import Case, Source
 from harness.compare.matching import case_name
 from harness.results.values import unfinished_note
 from harness.show.report.comparison import table_or_blocks
-from harness.show.report.markdown import escaped, markdown_table
+from harness.show.report.markup import escaped, markdown_table
 from harness.show.report.words import MISSING, metric_value, number, plain
 
 _SHOWN: Final = {

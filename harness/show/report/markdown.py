@@ -22,7 +22,9 @@ from harness.show.report.columns import (
     unfinished_lines,
 )
 from harness.show.report.finding import finding
+from harness.show.report.markup import escaped, markdown_table
 from harness.show.report.memory import MEMORY_INTRO, MEMORY_TITLES, memory_row
+from harness.show.report.outputs import output_lines
 from harness.show.report.over_http import client_rows, server_rows
 from harness.show.report.setup import engine_lines, environment_lines, workload_lines
 from harness.show.report.stalls import stall_lines
@@ -33,7 +35,6 @@ from harness.show.report.words import (
     metric_value,
     milliseconds,
     number,
-    plain,
 )
 
 _KINDS: Final = {
@@ -53,7 +54,7 @@ def report_text(run: RunFile) -> str:
         _ledger(run),
         _memory(run),
         _over_http(run),
-        _outputs(run),
+        output_lines(run),
         _verdict(run),
         ["## Workload", "", *workload_lines(run)],
         ["## Engines", "", *engine_lines(run)],
@@ -63,22 +64,12 @@ def report_text(run: RunFile) -> str:
     return "\n\n".join("\n".join(section).strip() for section in sections if section) + "\n"
 
 
-def markdown_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    rule = ["---", *("---:" for _ in titles[1:])]
-    return ["| " + " | ".join(row) + " |" for row in (titles, rule, *rows)]
-
-
 def _finding(run: RunFile) -> list[str]:
     # Labels come from outside; escaping keeps "[/cb]" or "*" from being read as markup.
     lines = []
     for paragraph in finding(run):
         lines += [escaped(paragraph), ""]
     return lines
-
-
-def escaped(text: str) -> str:
-    """Outside text on one line, with nothing in it that Markdown would read as its own."""
-    return "".join("\\" + c if c in "\\`*_[]<>|#" else c for c in plain(text))
 
 
 def _load(run: RunFile, load: str) -> list[str]:
@@ -261,17 +252,6 @@ def _over_http(run: RunFile) -> list[str]:
         intro = "What the servers' own metrics said while the runs went on:"
         lines += ["", intro, "", *markdown_table(titles, servers)]
     return lines
-
-
-def _outputs(run: RunFile) -> list[str]:
-    """What `--check-outputs` found; nothing where it was not asked for."""
-    check = run.settings.get("output_check")
-    if not check:
-        return []
-    told = [f"- {item['kind']}: {escaped(item['told'])}" for item in check["differences"]]
-    more = check["num_differences"] - len(told)
-    rest = [f"- and {more} more"] if more else []
-    return ["## Equal outputs", "", escaped(check["sentence"]) + ".", "", *told, *rest]
 
 
 def _verdict(run: RunFile) -> list[str]:

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM  # noqa: E402
 from engines.api import CbbenchError, Request, Sampling, StepEvents  # noqa: E402
 from engines.clock import WallClock  # noqa: E402
 from engines.judging import Question  # noqa: E402
-from engines.loop.executors.sampling import gumbel_noise, noise_key
+from engines.loop.executors.sampling import gumbel_noise, noise_key  # noqa: E402
 from engines.models.teacher import judge  # noqa: E402
 from engines.registry import (  # noqa: E402
     BuildContext,
