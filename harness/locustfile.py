@@ -43,7 +43,7 @@ from harness.locust_load.messages import (
     to_wire,
 )
 from harness.locust_load.options import ARGUMENTS, LoadOptions, read_load_options
-from harness.locust_load.player import Row
+from harness.locust_load.player import Row, Seat
 from harness.locust_load.worker_side import WorkerSide
 
 logger = logging.getLogger("cbbench")
@@ -77,6 +77,7 @@ def begin(environment: Any, runner: Any, **_: Any) -> None:
     count_requests_once(environment.stats)
     build_the_parser_once()
     gevent.signal_handler(signal.SIGINT, interrupt)
+    gevent.get_hub().loop.update_now()  # else locust's --run-time counts the imports too
 
 
 def interrupt() -> None:
@@ -116,12 +117,12 @@ def count_requests_once(stats: Any) -> None:
 class CompletionUser(User):
     """One request at a time, for as long as the run has one for it."""
 
-    freed_s: float | None = None
+    seat: Seat | None = None
 
     @task
     def play(self) -> None:
-        self.freed_s = self.environment.cbbench.worker.play(self.freed_s)
-        if self.freed_s is None:
+        self.seat = self.environment.cbbench.worker.play(self.seat)
+        if self.seat is None:
             raise StopUser
 
 

@@ -6,33 +6,35 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from engines.api import Request
-from harness.locust_load.bodies import ApiKey, BodyForm, headers
+from engines.remote.body import BodyWriter
 from harness.locust_load.connections import Connection, Connections
 from harness.locust_load.exchange import Answer, Exchange, not_connected
+from harness.locust_load.key import ApiKey
 
 
 class Caller:
-    """Makes calls to one server, all in one form."""
+    """Makes calls to one server. `count_text` counts where the server does not."""
 
     def __init__(
         self,
         connections: Connections,
-        form: BodyForm,
+        writer: BodyWriter,
         key: ApiKey,
         clock: Callable[[], float],
-        idle_timeout_s: float,
+        count_text: Callable[[str], int] | None = None,
     ) -> None:
         self.connections = connections
         self.clock = clock
-        self.idle_timeout_s = idle_timeout_s
-        self.path = connections.path_prefix + form.path
-        self.headers = headers(key)
-        self._form = form
+        self.count_text = count_text
+        self.idle_timeout_s = writer.options.idle_timeout
+        self.path = connections.path_prefix + writer.options.path
+        self.headers = key.headers()
+        self._writer = writer
         self._key = key
 
     def prepare(self, request: Request) -> Call:
         """Ready to run: the body written out, a connection open if the server lets us in."""
-        call = Call(self, request, self._form.body(request))
+        call = Call(self, request, self._writer.write(request))
         call.connect()
         return call
 
@@ -69,6 +71,7 @@ class Call:
             self._caller.clock,
             self._caller.idle_timeout_s,
             self._request.max_tokens,
+            self._caller.count_text,
         )
         try:
             answer = exchange.run(self._caller.path, self._body, self._caller.headers)

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
-from engines.api import EngineInfo, JsonValue
+from engines.api import EngineInfo, JsonValue, PromptLimits
 from engines.registry import BuildContext
 from harness.locust_load.collector import Tally
 from harness.locust_load.options import LoadOptions, PromptForm
@@ -23,6 +21,7 @@ from harness.places import without_folders
 from harness.results.file import RunFile, close_run
 from harness.run.settings import describe_loads, describe_workload
 from harness.show.report import comparison_text
+from workloads.workload import ModelLimits
 
 OK: Final = 0
 MISSED: Final = 1
@@ -49,14 +48,16 @@ class Setting:
     options: LoadOptions
     plan: LoadPlan
     prompt_form: PromptForm
-    max_model_len: int
+    limits: ModelLimits
     workers: int
     locust_version: str
+    notes: tuple[str, ...] = ()
 
 
 def spec_of(options: LoadOptions) -> str:
     """The engine spec that would call the same server without locust."""
-    return without_folders(f"openai[base_url={options.host},model={model_name(options)}]")
+    address = f"{options.host}/v1"
+    return without_folders(f"openai[base_url={address},model={model_name(options)}]")
 
 
 def model_name(options: LoadOptions) -> str:
@@ -64,20 +65,30 @@ def model_name(options: LoadOptions) -> str:
 
 
 def engine_info(setting: Setting) -> EngineInfo:
-    """What a client can say of a server; what only the server knows is left out."""
-    options = setting.options
+    """What a client can say of a server; what only the server knows is `None`."""
+    options, limits = setting.options, setting.limits
+    remote = options.remote(setting.prompt_form)
     return EngineInfo(
         name="openai",
         settings={
-            "base_url": options.host,
+            "base_url": f"{remote.root}/v1",
             "model": model_name(options),
-            "api": options.api,
-            "prompt_form": setting.prompt_form,
-            "client": "locust",
+            "api": remote.api,
+            "api_key_env": remote.api_key_env,
+            "send_token_ids": remote.sends_ids,
+            "extensions": remote.extensions,
+            "extra_body": dict(remote.extra_body),
+            "idle_timeout": remote.idle_timeout,
+            "vocab_size": limits.vocab_size,
+            "client": f"locust {setting.locust_version}",
         },
-        max_model_len=setting.max_model_len,
-        slots=options.users,
-        notes=(f"called by locust: {options.users} users on {_workers(setting.workers)}",),
+        max_model_len=limits.max_model_len,
+        slots=None,
+        notes=(
+            f"called by locust: {options.users} users on {_workers(setting.workers)}",
+            *setting.notes,
+        ),
+        prompts=PromptLimits(limits.vocab_size, limits.special_token_ids),
     )
 
 
@@ -115,21 +126,10 @@ def describe_tally(
         waits += f", the longest for {tally.longest_wait_s:.3f} s; their wait counts as latency"
     return {
         "waits_for_a_user": waits,
-        "output_tokens_counted_by": dict(tally.counted_by),
-        "requests_with_another_prompt_length_at_the_server": tally.other_prompt_lengths,
         "lost_load_workers": lost_workers,
         "rows_that_came_too_late": tally.late_rows,
         "clock_uncertainty_ms": None if clock_uncertainty_s is None else clock_uncertainty_s * 1e3,
     }
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the server surely is on this machine."""
-    name = urlsplit(host).hostname or ""
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost" or name.endswith(".localhost")
 
 
 def close(

@@ -6,9 +6,8 @@ not hidden: it goes into the file, where the verdict finds it. Computes no metri
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from engines.api import Finish, Request, RequestStats, StepEvents
@@ -25,13 +24,11 @@ class Tally:
     """What the rows say beside what a record keeps.
 
     `waits`: requests that were due while every user was busy. `late_rows`: of workers that had
-    been given up. `other_prompt_lengths`: requests whose prompt the server counts differently.
+    been given up.
     """
 
     waits: int = 0
     longest_wait_s: float = 0.0
-    counted_by: Counter[str] = field(default_factory=Counter)
-    other_prompt_lengths: int = 0
     late_rows: int = 0
     gc_pauses: int = 0
     gc_pause_s: float = 0.0
@@ -107,18 +104,18 @@ class Collector:
         answer = row.answer
         for time_s, count in zip(answer.times_s, answer.counts, strict=True):
             self._recorder.emit(StepEvents(time_s, (name,), (range(count),)))
-        stats = RequestStats(sent_s=answer.sent_s, prefix_hit_tokens=answer.cached_tokens)
+        stats = RequestStats(
+            sent_s=answer.sent_s,
+            prefix_hit_tokens=answer.cached_tokens,
+            served_prompt_tokens=answer.prompt_tokens,
+            counted_by=answer.counted_by,
+        )
         end = Finish(name, answer.status, answer.finish_reason, answer.reason, stats)
         self._recorder.emit(StepEvents(answer.ended_s, finished=(end,)))
         self._open[worker].discard(row.index)
         self._count(row)
 
     def _count(self, row: Row) -> None:
-        tally, answer = self.tally, row.answer
         if row.waited_s > _WAIT_TOLD_ABOVE_S:
-            tally.waits += 1
-            tally.longest_wait_s = max(tally.longest_wait_s, row.waited_s)
-        if answer.counted_by:
-            tally.counted_by[answer.counted_by] += 1
-        asked = len(self._requests[row.index].prompt_token_ids)
-        tally.other_prompt_lengths += answer.prompt_tokens not in (None, asked)
+            self.tally.waits += 1
+            self.tally.longest_wait_s = max(self.tally.longest_wait_s, row.waited_s)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http.client import HTTPException, RemoteDisconnected
 from typing import Final
 
-from engines.api import FinishReason, Status
+from engines.api import CountedBy, FinishReason, Status
 from engines.remote.completion import Completion, shortened
 from engines.remote.refusals import refusal
 from engines.remote.sse import EventDecoder, StreamError
@@ -38,7 +38,7 @@ class Answer:
     reason: str
     times_s: tuple[float, ...] = ()
     counts: tuple[int, ...] = ()
-    counted_by: str = ""
+    counted_by: CountedBy | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
 
@@ -52,11 +52,13 @@ class Exchange:
         clock: Callable[[], float],
         idle_timeout_s: float,
         max_tokens: int | None = None,
+        count_text: Callable[[str], int] | None = None,
     ) -> None:
         self._connection = connection
         self._clock = clock
         self._idle_timeout_s = idle_timeout_s
         self._most = None if max_tokens is None else _TOO_MANY[0] * max_tokens + _TOO_MANY[1]
+        self._count_text = count_text
         self._completion = Completion()
         self._times_s: list[float] = []
         self._sent_s: float | None = None
@@ -68,6 +70,8 @@ class Exchange:
         try:
             self._connection.send("POST", path, body, headers)
             http_status, content_type = self._connection.await_head(self._left_s())
+            if 300 <= http_status < 400:
+                return self._answer("failed", None, f"HTTP {http_status}: redirected elsewhere")
             if http_status != 200:
                 return self._answer(*_refused(http_status, self._read_whole(_LONGEST_ERROR)))
             if content_type == "text/event-stream":
@@ -111,6 +115,7 @@ class Exchange:
         body = self._read_whole(_LONGEST_PLAIN_ANSWER)
         if self._completion.read(body):
             self._times_s.append(self._clock())
+        self._completion.done = True
 
     def _read_whole(self, limit: int) -> bytes:
         parts: list[bytes] = []
@@ -139,7 +144,7 @@ class Exchange:
         return "failed", None, broken_connection(error, sum(self._completion.counts))
 
     def _answer(self, status: Status, finish: FinishReason | None, reason: str) -> Answer:
-        counts, counted_by = self._completion.final_counts()
+        counts, counted_by = self._completion.final_counts(self._count_text)
         usage = self._completion.usage
         return Answer(
             sent_s=self._sent_s,
@@ -149,7 +154,7 @@ class Exchange:
             reason=reason,
             times_s=tuple(self._times_s),
             counts=tuple(counts),
-            counted_by=counted_by if counts else "",
+            counted_by=counted_by if counts else None,
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=usage.cached_tokens,
         )

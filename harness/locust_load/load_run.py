@@ -90,8 +90,9 @@ class LoadRun:
             self._lose(worker, recording)
         recording.end(
             interrupted=not was_complete,
+            workers=len(self._crew.members),
             warmups=self._crew.warmups,
-            workers_are_ours=self._crew.are_ours,
+            are_ours=self._crew.are_ours,
         )
 
     def close(self, encoding: str) -> closing.Outcome | None:
@@ -131,9 +132,10 @@ class LoadRun:
                 self._layout.options,
                 self._layout.plan,
                 self._layout.prompt_form,
-                self._layout.limits.max_model_len,
+                self._layout.limits,
                 len(self._crew.members),
                 self._locust_version,
+                self._layout.notes,
             )
             self._recording = Recording(self._layout, setting, self._crew.members, self._clock)
             return self._recording

@@ -6,24 +6,19 @@ Knows no parser: the locustfile hands the table below to locust's and brings bac
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
-from urllib.parse import urlsplit
 
 from engines.api import CbbenchError
+from engines.remote.options import RemoteOptions, address, json_object, root_of, variable_name
 from engines.settings import natural, one_of, positive_int
 from harness.run.config import fraction, positive, rate, seconds
 
 Api = Literal["completions", "chat"]
 PromptForm = Literal["ids", "text"]
-PATHS: Final[Mapping[Api, str]] = {
-    "completions": "/v1/completions",
-    "chat": "/v1/chat/completions",
-}
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 T = TypeVar("T")
 
 
@@ -68,6 +63,10 @@ ARGUMENTS: Final = (
         "auto",
         "How prompts are sent; auto: token ids where the server takes them, else text",
     ),
+    Argument("--no-extensions", "", False, "Send no fields but OpenAI's own (no ignore_eos)"),
+    Argument(
+        "--extra-body", "JSON|@FILE", None, "More fields for each request; null takes one out"
+    ),
     Argument("--vocab-size", "N", None, "Token ids to draw prompts from; default: the model's"),
     Argument("--max-model-len", "N", None, "Longest prompt plus answer; default: the server's"),
     Argument(
@@ -75,7 +74,7 @@ ARGUMENTS: Final = (
     ),
     Argument("--no-ignore-eos", "", False, "Answers end where the model ends them"),
     Argument("--num-warmups", "N", "2", "Requests before the run, not counted, over all workers"),
-    Argument("--idle-timeout", "TIME", "60s", "Longest wait for the next token of an answer"),
+    Argument("--idle-timeout", "TIME", "120s", "Longest wait for the next token of an answer"),
     Argument("--goodput", "NAME:MS,...", None, "Objectives, as in ttft:500,tpot:50"),
     Argument(
         "--min-attainment", "SHARE", "0.95", "Requests that must meet --goodput, or exit with 1"
@@ -112,8 +111,10 @@ class LoadOptions:
     trace_scale: float
     api: Api
     model: str
-    tokenizer: str
+    tokenizer: str | None
     prompt_form: PromptForm | None
+    extensions: bool
+    extra_body: str
     vocab_size: int | None
     max_model_len: int | None
     chat_template: bool
@@ -130,7 +131,23 @@ class LoadOptions:
 
     @property
     def path(self) -> str:
-        return PATHS[self.api]
+        return self.remote("ids").path
+
+    def remote(self, form: PromptForm) -> RemoteOptions:
+        """The same as the engine `openai` takes it."""
+        return RemoteOptions(
+            root=self.host,
+            model=self.model,
+            api=self.api,
+            api_key_env=self.api_key_env,
+            send_token_ids=form == "ids",
+            extensions=self.extensions,
+            extra_body=json.loads(self.extra_body),
+            idle_timeout=self.idle_timeout_s,
+            vocab_size=self.vocab_size,
+            max_model_len=self.max_model_len,
+            tokenizer=self.tokenizer,
+        )
 
     def identity(self) -> str:
         """Everything that was asked for, as one text: what a run's short hash is made of."""
@@ -143,7 +160,6 @@ def read_load_options(given: Mapping[str, Any], host: str | None, users: int | N
     Raises `CbbenchError` naming the option, what was given and what is expected.
     """
     reader = _Reader({name: None if value == "" else value for name, value in given.items()})
-    model = reader.needed("--model", str)
     return LoadOptions(
         host=read_host(host),
         users=_read_users(users),
@@ -157,10 +173,12 @@ def read_load_options(given: Mapping[str, Any], host: str | None, users: int | N
         range_ratio=reader.needed("--range-ratio", fraction),
         trace_format=reader.needed("--trace-format", str),
         trace_scale=reader.needed("--trace-scale", positive),
-        api=cast(Api, reader.needed("--api", one_of(*PATHS))),
-        model=model,
-        tokenizer=reader.optional("--tokenizer", str) or model,
+        api=cast(Api, reader.needed("--api", one_of("completions", "chat"))),
+        model=reader.needed("--model", str),
+        tokenizer=reader.optional("--tokenizer", str),
         prompt_form=_prompt_form(reader),
+        extensions=not reader.switch("--no-extensions"),
+        extra_body=reader.optional("--extra-body", json_object) or "{}",
         vocab_size=reader.optional("--vocab-size", positive_int),
         max_model_len=reader.optional("--max-model-len", positive_int),
         chat_template=not reader.switch("--skip-chat-template"),
@@ -178,18 +196,13 @@ def read_load_options(given: Mapping[str, Any], host: str | None, users: int | N
 
 
 def read_host(text: str | None) -> str:
-    """The server's base URL without a trailing slash; `/v1` at its end may be given or not."""
-    expected = "expected --host http://ADDRESS:PORT"
+    """The server's base URL; a slash or `/v1` at its end may be given or not."""
     if not text:
-        raise CbbenchError(f"no server was given; {expected}")
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise CbbenchError(f"--host is {text!r}; {expected}")
-    if parts.username is not None or parts.password is not None:
-        raise CbbenchError("--host holds a user name or password; give a key with --api-key-env")
-    if parts.query or parts.fragment:
-        raise CbbenchError(f"--host is {text!r}, with a query or fragment; {expected}")
-    return text.rstrip("/").removesuffix("/v1").rstrip("/")
+        raise CbbenchError("no server was given; expected --host http://ADDRESS:PORT")
+    try:
+        return root_of(address(text))
+    except ValueError as error:
+        raise CbbenchError(f"--host cannot be used; expected {error}") from error
 
 
 def share(text: str) -> float:
@@ -201,13 +214,6 @@ def share(text: str) -> float:
     if not 0 <= value <= 1:
         raise ValueError("a share from 0 to 1")
     return value
-
-
-def variable_name(text: str) -> str:
-    """A name, so that a key typed in its place is refused, and not shown."""
-    if not _VARIABLE.fullmatch(text):
-        raise ValueError("the name of an environment variable, not the key itself")
-    return text
 
 
 def _read_users(users: int | None) -> int:

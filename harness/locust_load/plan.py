@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from engines.api import Request
 from harness.locust_load.options import LoadOptions
 from workloads.loads import Load, all_at_once, at_rate, own_times
+from workloads.sources import sets_arrivals
 from workloads.workload import (
     Encode,
     ModelLimits,
@@ -35,7 +36,23 @@ class LoadPlan:
 
     @property
     def closed_loop(self) -> bool:
-        return self.load.request_rate == math.inf
+        return sets_arrivals(self.requests, self.load)
+
+    def chains(self) -> list[list[int]]:
+        """The indices of requests that come one after another, in the order in which they begin.
+
+        In a closed loop those are the turns of a session, else each is alone.
+        """
+        order = sorted(range(len(self.requests)), key=lambda i: (self.requests[i].scheduled_s, i))
+        found: dict[object, list[int]] = {}
+        for index in order:
+            session = self.requests[index].session if self.closed_loop else None
+            found.setdefault(index if session is None else session, []).append(index)
+        return list(found.values())
+
+    def share(self, worker: int, workers: int) -> list[list[int]]:
+        """The chains that one worker of several plays; all shares together are all chains."""
+        return self.chains()[worker::workers]
 
 
 def draw_plan(options: LoadOptions, limits: ModelLimits, encode: Encode | None = None) -> LoadPlan:
@@ -70,12 +87,6 @@ def choose_load(workload: Workload, request_rate: float | None, users: int) -> L
     if workload.own_times and workload.base_rate < math.inf:
         return own_times(workload, users)
     return all_at_once(users)
-
-
-def share(requests: Sequence[Request], worker: int, workers: int) -> list[int]:
-    """The indices that one worker of several sends, in the order in which they fall due."""
-    mine = range(worker, len(requests), workers)
-    return sorted(mine, key=lambda index: (requests[index].scheduled_s, index))
 
 
 def _with_eos(requests: Sequence[Request], ignore_eos: bool) -> tuple[Request, ...]:

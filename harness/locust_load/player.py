@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeVar
 
 from engines.api import Request
@@ -54,6 +54,14 @@ class News:
 
 
 @dataclass(slots=True)
+class Seat:
+    """What a user holds: since when it is free, and the rest of the session that it plays."""
+
+    freed_s: float = 0.0
+    rest: deque[int] = field(default_factory=deque)
+
+
+@dataclass(slots=True)
 class _Flight:
     request: Request
     waited_s: float
@@ -62,7 +70,7 @@ class _Flight:
 
 
 class Player:
-    """`indices` are this worker's requests in the order in which they fall due.
+    """`chains` are this worker's requests in the order in which they begin, each one after another.
 
     `clock` counts from the run's t0 and may be negative before it. `prepare` may block;
     `tell` hears of every row at once, in the user's own thread.
@@ -71,7 +79,7 @@ class Player:
     def __init__(
         self,
         requests: Sequence[Request],
-        indices: Sequence[int],
+        chains: Sequence[Sequence[int]],
         *,
         closed_loop: bool,
         clock: Callable[[], float],
@@ -79,7 +87,8 @@ class Player:
         tell: Callable[[Request, Row], None] = lambda request, row: None,
     ) -> None:
         self._requests = requests
-        self._waiting = deque(indices)
+        self._waiting = deque(map(deque[int], chains))
+        self._left = sum(map(len, chains))
         self._closed_loop = closed_loop
         self._clock = clock
         self._prepare = prepare
@@ -92,27 +101,34 @@ class Player:
     @property
     def has_ended(self) -> bool:
         """Whether no request is left to be played."""
-        return not self._flights and (self._ending.is_set() or not self._waiting)
+        return not self._flights and (self._ending.is_set() or not self._left)
 
-    def play_next(self, freed_s: float) -> float | None:
-        """Plays one request for a user that is free since `freed_s`; returns when it is again.
+    def seat(self) -> Seat:
+        """For a user that comes now."""
+        return Seat(max(0.0, self._clock()))
 
-        `None`: there is none left, or the run ends.
+    def play_next(self, seat: Seat) -> bool:
+        """Plays one request for a user: the next of its session, or the first of another.
+
+        False: there is none, or the run ends.
         """
-        if self._ending.is_set() or not self._waiting:
-            return None
-        index = self._waiting.popleft()
-        flight = self._take_off(index, freed_s)
+        if not seat.rest and self._waiting:
+            seat.rest = self._waiting.popleft()
+        if self._ending.is_set() or not seat.rest:
+            return False
+        index = seat.rest.popleft()
+        flight = self._take_off(index, seat.freed_s)
         try:
             answer = self._play(flight)
         except BaseException:
-            self._user_left(index, flight)
+            self._user_left(index, flight, seat)
             raise
         if answer is None:
             self._flights.pop(index, None)
-            return None
+            return False
         self._land(index, answer)
-        return answer.ended_s
+        seat.freed_s = answer.ended_s
+        return True
 
     def end(self, grace_s: float) -> None:
         """Hands nothing out any more; what is on its way has `grace_s` and is then cut off."""
@@ -164,15 +180,17 @@ class Player:
                 return False
         return not self._ending.is_set()
 
-    def _user_left(self, index: int, flight: _Flight) -> None:
-        """A request that was not sent yet is left to the other users."""
+    def _user_left(self, index: int, flight: _Flight, seat: Seat) -> None:
+        """What was not sent yet is left to the other users, the rest of a session too."""
         if flight.is_sent or self._ending.is_set():
             self._land(index, self._given_up(flight, USER_STOPPED))
-            return
-        self._flights.pop(index, None)
-        self._waiting.appendleft(index)
-        if flight.call is not None:
-            flight.call.release()
+        else:
+            self._flights.pop(index, None)
+            seat.rest.appendleft(index)
+            if flight.call is not None:
+                flight.call.release()
+        if seat.rest:
+            self._waiting.appendleft(seat.rest)
 
     def _given_up(self, flight: _Flight, reason: str) -> Answer:
         if flight.call is None:
@@ -185,6 +203,7 @@ class Player:
         flight = self._flights.pop(index, None)
         if flight is None:
             return
+        self._left -= 1
         row = Row(index, flight.request.scheduled_s, flight.waited_s, answer)
         self._rows.append(row)
         self._tell(flight.request, row)

@@ -13,14 +13,15 @@ from typing import Final
 
 from engines.api import Request
 from engines.clock import WallClock
-from harness.locust_load import tokens
-from harness.locust_load.bodies import ApiKey, BodyForm
+from engines.remote.body import BodyWriter, Decode
 from harness.locust_load.calls import Caller
 from harness.locust_load.connections import Connections
 from harness.locust_load.exchange import Answer
+from harness.locust_load.key import ApiKey
 from harness.locust_load.messages import Prepare
 from harness.locust_load.options import LoadOptions
-from harness.locust_load.plan import LoadPlan, draw_plan, share
+from harness.locust_load.plan import LoadPlan, draw_plan
+from harness.locust_load.tokens import Texts
 from workloads.config import TextPrompts
 from workloads.workload import ModelLimits, open_workload
 
@@ -29,53 +30,53 @@ _MOST_OPENED: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`indices` are this worker's, in order; `warmups` requests were answered before the run."""
+    """`chains` are this worker's; `warmups` requests were answered before the run."""
 
     plan: LoadPlan
-    indices: tuple[int, ...]
+    chains: Sequence[Sequence[int]]
     caller: Caller
     clock: WallClock
     warmups: int
 
 
-def draw_for(options: LoadOptions, limits: ModelLimits) -> LoadPlan:
+def draw_for(options: LoadOptions, limits: ModelLimits, texts: Texts) -> LoadPlan:
     """The plan, with the model's tokenizer where the workload is made of texts."""
-    encode = partial(tokens.encode, options.tokenizer, chat=options.chat_template)
-    return draw_plan(options, limits, encode)
+    return draw_plan(options, limits, partial(texts.encode, chat=options.chat_template))
 
 
 def set_stage(options: LoadOptions, order: Prepare, users: int) -> Stage:
     """Raises `CbbenchError` when this worker cannot take part."""
-    plan = draw_for(options, order.limits)
-    indices = share(plan.requests, order.worker, order.workers)
-    warmup = plan.warmup[order.worker :: order.workers]
-    mine = [plan.requests[index] for index in indices]
-    texts = {} if order.prompt_form == "ids" else prompt_texts(options, [*mine, *warmup])
+    texts = Texts(options.tokenizer or options.model)
+    plan = draw_for(options, order.limits, texts)
+    remote = options.remote(order.prompt_form)
     clock = WallClock()
     caller = Caller(
         Connections(options.host),
-        BodyForm(options.api, options.model, order.prompt_form, texts),
+        BodyWriter(
+            remote, options.model, None if remote.sends_ids else _decoder(options, plan, texts)
+        ),
         ApiKey.from_environment(options.api_key_env),
         clock.now,
-        options.idle_timeout_s,
+        None if options.tokenizer is None else texts.counter(),
     )
-    warmups = warm_up(caller, warmup)
-    open_ahead(caller.connections, min(users, len(indices), _MOST_OPENED))
-    return Stage(plan, tuple(indices), caller, clock, warmups)
+    chains = plan.share(order.worker, order.workers)
+    warmups = warm_up(caller, plan.warmup[order.worker :: order.workers])
+    open_ahead(caller.connections, min(users, sum(map(len, chains)), _MOST_OPENED))
+    return Stage(plan, chains, caller, clock, warmups)
 
 
-def prompt_texts(options: LoadOptions, requests: Sequence[Request]) -> dict[str, str]:
-    """The prompts as text by request id: a file's own texts, or decoded token ids.
+def _decoder(options: LoadOptions, plan: LoadPlan, texts: Texts) -> Decode:
+    """Token ids as text, where the ids came from a text just that text.
 
     A chat template is the server's to apply at the chat endpoint, and ours before the other.
     """
     content = open_workload(options.workload, trace_format=options.trace_format).content
-    own: dict[str, str] = {}
+    own: dict[Sequence[int], str] = {}
     if isinstance(content, TextPrompts) and (options.api == "chat" or not options.chat_template):
-        own = {f"{place:05d}": prompt.text for place, prompt in enumerate(content.prompts)}
-    drawn = [request for request in requests if request.request_id not in own]
-    decoded = tokens.decode(options.tokenizer, [r.prompt_token_ids for r in drawn]) if drawn else []
-    return own | {request.request_id: text for request, text in zip(drawn, decoded, strict=True)}
+        ids = [request.prompt_token_ids for request in plan.workload.requests]
+        own = dict(zip(ids, [prompt.text for prompt in content.prompts], strict=False))
+    decode = texts.decoder()
+    return lambda ids: own[ids] if ids in own else decode(ids)
 
 
 def warm_up(caller: Caller, requests: Sequence[Request]) -> int:

@@ -27,7 +27,7 @@ from harness.locust_load.messages import (
     ToWorker,
 )
 from harness.locust_load.options import LoadOptions
-from harness.locust_load.player import News, Player, Row
+from harness.locust_load.player import News, Player, Row, Seat
 from harness.locust_load.stage import Stage, set_stage
 from harness.worker.machine_watch import CollectorWatch
 
@@ -53,7 +53,7 @@ class WorkerRun:
         self._connections = stage.caller.connections
         self.player = Player(
             stage.plan.requests,
-            stage.indices,
+            stage.chains,
             closed_loop=stage.plan.closed_loop,
             clock=stage.clock.now,
             prepare=stage.caller.prepare,
@@ -158,19 +158,18 @@ class WorkerSide:
         elif isinstance(message, End):
             threading.Thread(target=self.end, args=(message.grace_s,), daemon=True).start()
 
-    def play(self, freed_s: float | None) -> float | None:
+    def play(self, seat: Seat | None) -> Seat | None:
         """A user's turn: one request, or the wait for the end when there is none for it.
 
-        `freed_s` is what the last turn returned, `None` for the first.
+        Given and returned is what the user holds on to: `None` before its first turn, and when
+        there will be no other.
         """
         self._begun.wait()
         run = self._run
         if run is not None:
-            if freed_s is None:
-                freed_s = max(0.0, run.clock.now())
-            freed_s = run.player.play_next(freed_s)
-            if freed_s is not None:
-                return freed_s
+            seat = seat or run.player.seat()
+            if run.player.play_next(seat):
+                return seat
         self._over.wait()
         return None
 

@@ -24,6 +24,7 @@ from harness.locust_load.layout import lay_out
 from harness.locust_load.load_run import LoadRun
 from harness.locust_load.messages import ToMaster, ToWorker
 from harness.locust_load.options import ARGUMENTS, read_load_options
+from harness.locust_load.player import Seat
 from harness.locust_load.worker_side import WorkerSide
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -177,8 +178,8 @@ class Rig:
         )
 
     def _be_a_user(self, side: WorkerSide) -> None:
-        freed_s: float | None = None
-        while (freed_s := side.play(freed_s)) is not None:
+        seat: Seat | None = None
+        while (seat := side.play(seat)) is not None:
             pass
 
     def _fail(self, error: CbbenchError) -> None:

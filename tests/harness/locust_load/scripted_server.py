@@ -44,6 +44,11 @@ class Script:
         if path == "/v1/models":
             model = {"id": self.options.model, "max_model_len": self.options.max_model_len}
             return self._plain(writer, 200, {"data": [model]})
+        if path == "/metrics":
+            body = b"vllm:num_preemptions_total 7\nvllm:num_requests_running 1\n"
+            head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
+            writer.write((head if self.options.metrics else head.replace(b"200", b"404")) + body)
+            return True
         if path == "/log":
             log = {"requests": self.requests, "sockets": self.sockets, "most": self.most_at_once}
             return self._plain(writer, 200, log)
@@ -109,6 +114,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--fail-every", type=int, default=0)
     parser.add_argument("--silent-after", type=int, default=0)
     parser.add_argument("--text-only", action="store_true")
+    parser.add_argument("--metrics", action="store_true")
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--max-model-len", type=int, default=4096)
     return parser.parse_args()

@@ -11,7 +11,6 @@ from harness.locust_load.closing import (
     OK,
     SUSPECT,
     describe_tally,
-    is_loopback,
     judge,
     total_line,
 )
@@ -95,17 +94,3 @@ def test_waits_for_a_user_are_said():
         "3 requests were due while all 50 users were busy, the longest for 1.500 s; "
         "their wait counts as latency"
     )
-
-
-@pytest.mark.parametrize(
-    ("host", "here"),
-    [
-        ("http://127.0.0.1:8000", True),
-        ("http://localhost", True),
-        ("http://[::1]:8000", True),
-        ("http://10.0.0.3:8000", False),
-        ("https://example.org", False),
-    ],
-)
-def test_a_server_on_this_machine_is_known_by_its_address(host, here):
-    assert is_loopback(host) is here

@@ -53,7 +53,7 @@ def collected(tmp_path, player):
 
 def test_rows_become_records_with_their_times_and_counts(collected):
     made = collected()
-    assert made.collector.take("a", report(1, row(0, cached_tokens=2), row(2)))
+    assert made.collector.take("a", report(1, row(0, cached_tokens=2, prompt_tokens=7), row(2)))
     assert not made.collector.is_complete
     assert made.collector.take("b", report(1, row(1), row(3), last=True))
     assert made.collector.is_complete
@@ -61,6 +61,7 @@ def test_rows_become_records_with_their_times_and_counts(collected):
     assert (first.status, first.finish_reason) == ("ok", "length")
     assert (first.token_times_s, first.token_counts) == ((1.0, 2.0), (1, 3))
     assert (first.stats.sent_s, first.stats.prefix_hit_tokens) == (0.6, 2)
+    assert (first.stats.served_prompt_tokens, first.stats.counted_by) == (7, "usage")
 
 
 def test_a_report_that_comes_twice_counts_once(collected):
@@ -117,12 +118,9 @@ def test_closed_loops_arrive_when_they_were_handed_out(collected):
     assert record.requests[0].scheduled_s == 0.75
 
 
-def test_waits_for_a_user_and_counts_by_the_server_are_summed(collected):
+def test_waits_for_a_user_are_summed(collected):
     made = collected()
-    rows = [row(0, waited_s=2.0, prompt_tokens=3), row(2, prompt_tokens=9, counted_by="events")]
-    made.collector.take("a", report(1, *rows))
-    tally = made.collector.tally
-    assert (tally.waits, tally.longest_wait_s) == (1, 2.0)
-    assert dict(tally.counted_by) == {"usage": 1, "events": 1}
-    assert tally.other_prompt_lengths == 1
+    made.collector.take("a", report(1, row(0, waited_s=2.0), row(2, waited_s=1.0)))
+    made.collector.take("b", report(1, row(1, waited_s=0.0001)))
+    assert (made.collector.tally.waits, made.collector.tally.longest_wait_s) == (2, 2.0)
     made.record()

@@ -191,7 +191,7 @@ def test_broken_answers_have_failed_with_what_had_come(ask, steps, status, reaso
     ("head", "body", "status", "reason"),
     [
         (b"429 Slow", b'{"error":{"message":"busy"}}', "failed", "overload, HTTP 429: busy"),
-        (b"302 Found", b"", "failed", "HTTP 302"),
+        (b"302 Found", b"", "failed", "HTTP 302: redirected elsewhere"),
         (b"500 No", b"<h1>no</h1>", "failed", "HTTP 500: <h1>no</h1>"),
         (
             b"400 Bad",

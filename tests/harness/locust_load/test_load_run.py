@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 
 from engines.api import CbbenchError
-from harness.locust_load import crew, tokens, worker_side
+from harness.locust_load import crew, worker_side
 from harness.locust_load.collector import LOST
 from harness.locust_load.exchange import RUN_ENDED
 from harness.locust_load.messages import Ack, Ping, Prepared, Report
+from harness.locust_load.tokens import Texts
 from harness.records import read_cells
 from harness.results.file import read_run
 
@@ -142,44 +144,73 @@ def test_a_worker_with_another_workload_is_refused(serve, rig):
     assert made.finish() is None
 
 
-def test_a_server_that_takes_no_ids_gets_text(serve, rig, monkeypatch):
-    asked = []
-
-    def decode(tokenizer, token_ids):
-        asked.append(tokenizer)
-        return [f"text of {len(ids)}" for ids in token_ids]
-
-    monkeypatch.setattr(tokens, "decode", decode)
+def test_a_server_that_takes_no_ids_gets_text(serve, rig):
     server = serve("--text-only")
     made = rig(server.url, num_prompts="3", **WARM)
     assert made.play().code == 0
-    prompts = {request["prompt"] for request in server.log()["requests"][1:]}
-    assert prompts == {"text of 8"}
-    assert set(asked) == {"tiny"}
+    prompts = [request["prompt"] for request in server.log()["requests"][1:]]
+    texts = Texts("tiny")
+    assert len(prompts) == 3 + 2
+    assert all(isinstance(prompt, str) for prompt in prompts)
+    drawn = {texts.decoder()(r.prompt_token_ids) for r in made.run._layout.plan.requests}
+    assert drawn < set(prompts)
     assert made.done.run["settings"]["prompt_form"] == "text"
-    told = "requests_with_another_prompt_length_at_the_server"
-    assert made.done.run["settings"][told] == 3
+    assert made.done.cell["client"]["counted_by"] == {"usage": 3}
+    reasons = made.done.cell["verdict"]["reasons"]
+    assert any("counted other prompt lengths" in reason for reason in reasons)
 
 
-def test_chat_sends_messages(serve, rig, tmp_path, monkeypatch):
+def test_chat_sends_a_files_own_texts_as_messages(serve, rig, tmp_path):
     path = tmp_path / "prompts.jsonl"
     path.write_text('{"prompt": "Hello", "max_tokens": 2}\n{"prompt": "You", "max_tokens": 3}\n')
-    monkeypatch.setattr(tokens, "encode", lambda tokenizer, texts, chat: [[7] * 5 for _ in texts])
     server = serve()
-    made = rig(
-        server.url,
-        workload=f"jsonl:{path}",
-        api="chat",
-        input_len=None,
-        output_len=None,
-        num_warmups="0",
-    )
+    lengths = {"input_len": None, "output_len": None, "num_warmups": "0"}
+    made = rig(server.url, workload=f"jsonl:{path}", api="chat", **lengths)
     made.play()
     asked = server.log()["requests"]
     assert {request["path"] for request in asked} == {"/v1/chat/completions"}
     texts = {r["messages"][0]["content"]: r["max_tokens"] for r in asked}
     assert texts == {"Hello": 2, "You": 3}
     assert sorted(row["output_tokens"] for row in made.done.rows()) == [2, 3]
+
+
+def test_completions_get_a_files_texts_in_the_models_own_chat_template(serve, rig, tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "Hello", "max_tokens": 2}\n')
+    server = serve()
+    lengths = {"input_len": None, "output_len": None, "num_warmups": "0"}
+    made = rig(server.url, workload=f"jsonl:{path}", **lengths)
+    made.play()
+    (asked,) = server.prompts()
+    assert Texts("tiny").decoder()(asked) == "<|user|>Hello<|end|><|assistant|>"
+
+
+def test_turns_of_a_session_come_one_after_another(serve, rig):
+    server = serve()
+    lengths = {"input_len": None, "output_len": None, "num_warmups": "0"}
+    made = rig(server.url, workers=2, users=3, workload="multi-turn", num_prompts="24", **lengths)
+    assert made.play().code == 0
+    (cell,) = read_cells(made.folder)
+    assert cell.closed_loop
+    by_session = {}
+    for record in cell.requests:
+        by_session.setdefault(record.session, []).append(record)
+    assert max(map(len, by_session.values())) > 1
+    for turns in by_session.values():
+        turns.sort(key=lambda turn: turn.prompt_tokens)
+        for before, after in pairwise(turns):
+            assert after.scheduled_s >= before.end_s
+
+
+def test_a_server_with_openais_own_fields_only_gets_no_others(serve, rig):
+    server = serve()
+    extra = {"no_extensions": True, "extra_body": '{"user": "me", "temperature": null}'}
+    made = rig(server.url, num_prompts="1", num_warmups="0", prompt_form="ids", **extra)
+    made.play()
+    (asked,) = server.log()["requests"]
+    assert set(asked) - {"path", "key"} == {
+        *("model", "prompt", "max_tokens", "stream", "stream_options", "user"),
+    }
 
 
 def test_the_key_is_sent_and_written_nowhere(serve, rig, monkeypatch):
@@ -198,7 +229,7 @@ def test_the_key_is_sent_and_written_nowhere(serve, rig, monkeypatch):
 
 def test_a_key_that_is_not_set_is_a_mistake(serve, rig, monkeypatch):
     monkeypatch.delenv("LOAD_TEST_KEY", raising=False)
-    with pytest.raises(CbbenchError, match="LOAD_TEST_KEY, which is not set"):
+    with pytest.raises(CbbenchError, match="LOAD_TEST_KEY, which holds no key"):
         rig(serve().url, api_key_env="LOAD_TEST_KEY")
 
 
@@ -213,7 +244,8 @@ def test_connections_are_kept_and_few(serve, rig):
     server = serve()
     made = rig(server.url, users=5, num_prompts="50", **WARM)
     made.play()
-    assert server.log()["sockets"] <= 5 + 2  # and those that asked before the run
+    around = 1 + 2 + 1  # what is served and taken, the metrics before and after, the log
+    assert server.log()["sockets"] <= 5 + around
 
 
 def test_a_killed_run_can_be_read_by_its_raw_rows(serve, rig):
@@ -229,10 +261,27 @@ def test_a_killed_run_can_be_read_by_its_raw_rows(serve, rig):
     made.finish()
 
 
+def test_what_the_server_shows_of_itself_is_in_the_report(serve, rig):
+    made = rig(serve("--metrics").url, workers=2, num_prompts="4")
+    made.play()
+    server = made.done.cell["server"]
+    assert (server["preemptions"], server["scrapes"] >= 2) == (0, True)
+    assert made.done.cell["client"]["processes"] == 2
+    assert made.done.cell["preemptions"]["total"] == 0
+
+
 def test_what_no_client_can_know_is_null(serve, rig):
     made = rig(serve().url, num_prompts="4")
     made.play()
     cell = made.done.cell
-    unknown = ("queue_s", "preemptions", "ledger", "slot_utilisation", "kv_utilisation", "steps")
+    unknown = (
+        "server",
+        "queue_s",
+        "preemptions",
+        "ledger",
+        "slot_utilisation",
+        "kv_utilisation",
+        "steps",
+    )
     assert {name: cell[name] for name in unknown} == dict.fromkeys(unknown)
     json.dumps(made.done.run, allow_nan=False)

@@ -19,7 +19,7 @@ import pytest
 
 from harness.locust_load.options import ARGUMENTS, read_load_options
 from harness.locust_load.plan import draw_plan
-from harness.locust_load.tokens import TINY_LIMITS
+from workloads.workload import ModelLimits
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = ("--workload", "uniform", "--input-len", "8", "--output-len", "4", "--num-warmups", "1")
@@ -28,7 +28,9 @@ SMALL = ("--workload", "uniform", "--input-len", "8", "--output-len", "4", "--nu
 def drawn(number: int) -> set[tuple[int, ...]]:
     given = {argument.name: argument.default for argument in ARGUMENTS}
     given |= {"workload": "uniform", "input_len": "8", "output_len": "4", "num_prompts": number}
-    plan = draw_plan(read_load_options(given, "http://x", 1), TINY_LIMITS)
+    plan = draw_plan(
+        read_load_options(given, "http://x", 1), ModelLimits(4096, 4096, tuple(range(8)))
+    )
     return {request.prompt_token_ids for request in plan.requests}
 
 

@@ -19,9 +19,9 @@ def read(host: str = "http://127.0.0.1:8000", users: int | None = 3, **given: ob
 def test_what_is_left_out_has_its_default_and_an_empty_field_counts_as_left_out():
     options = read(request_rate="", num_prompts="", seed="")
     assert (options.request_rate, options.num_prompts, options.seed) == (None, None, 0)
-    assert (options.workload, options.model, options.tokenizer) == ("chat-mix", "tiny", "tiny")
+    assert (options.workload, options.model, options.tokenizer) == ("chat-mix", "tiny", None)
     assert (options.prompt_form, options.path) == (None, "/v1/completions")
-    assert (options.idle_timeout_s, options.min_attainment) == (60.0, 0.95)
+    assert (options.idle_timeout_s, options.min_attainment) == (120.0, 0.95)
     assert options.ignore_eos
     assert read(users=None).users == 1
 
@@ -56,7 +56,7 @@ def test_bad_values_name_their_option(name, value):
 
 
 def test_a_key_in_place_of_a_variables_name_is_refused_and_not_repeated():
-    with pytest.raises(CbbenchError, match="not the key itself") as refused:
+    with pytest.raises(CbbenchError, match="the name of an environment variable") as refused:
         read(api_key_env="sk-secret")
     assert "secret" not in str(refused.value)
 
@@ -75,12 +75,12 @@ def test_a_host_may_end_in_v1_or_a_slash(given, base):
 
 @pytest.mark.parametrize("given", [None, "", "127.0.0.1:8000", "ftp://x", "http://", "http://x?a"])
 def test_a_host_that_is_none_is_refused(given):
-    with pytest.raises(CbbenchError, match="expected --host http://ADDRESS:PORT"):
+    with pytest.raises(CbbenchError, match=r"expected .*http"):
         read_host(given)
 
 
 def test_a_password_in_the_host_is_refused_and_not_repeated():
-    with pytest.raises(CbbenchError, match="--api-key-env") as refused:
+    with pytest.raises(CbbenchError, match="an address without a user") as refused:
         read_host("http://me:secret@127.0.0.1:8000")
     assert "secret" not in str(refused.value)
 
@@ -93,3 +93,17 @@ def test_no_users_make_no_load():
 def test_the_identity_tells_different_runs_apart_and_ignores_the_folder():
     assert read(seed="1").identity() != read(seed="2").identity()
     assert read(out="a").identity() == read(out="b").identity()
+
+
+def test_the_engine_openai_takes_the_same():
+    options = read(
+        no_extensions=True, extra_body='{"top_k": 1}', api="chat", vocab_size="99", tokenizer="x"
+    )
+    remote = options.remote("text")
+    assert (remote.root, remote.model, remote.path) == (
+        "http://127.0.0.1:8000",
+        "tiny",
+        "/v1/chat/completions",
+    )
+    assert (remote.extensions, remote.sends_ids, remote.extra_body) == (False, False, {"top_k": 1})
+    assert read().remote("ids").sends_ids

@@ -7,10 +7,10 @@ import math
 import pytest
 
 from harness.locust_load.options import ARGUMENTS, read_load_options
-from harness.locust_load.plan import choose_load, draw_plan, share
-from harness.locust_load.tokens import TINY_LIMITS
-from workloads.workload import draw, open_workload
+from harness.locust_load.plan import choose_load, draw_plan
+from workloads.workload import ModelLimits, draw, open_workload
 
+LIMITS = ModelLimits(4096, 4096, tuple(range(8)))
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
     f"2023-11-16 18:15:4{second}.0000000,{10 + second},4\n" for second in range(5)
 )
@@ -18,11 +18,11 @@ AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
 
 def plan(users: int = 2, **given: object):
     defaults = {argument.name: argument.default for argument in ARGUMENTS}
-    return draw_plan(read_load_options(defaults | given, "http://x", users), TINY_LIMITS)
+    return draw_plan(read_load_options(defaults | given, "http://x", users), LIMITS)
 
 
 def test_the_workload_is_the_one_that_cbbench_draws():
-    own = draw(open_workload("chat-mix"), seed=3, limits=TINY_LIMITS, num_prompts=20)
+    own = draw(open_workload("chat-mix"), seed=3, limits=LIMITS, num_prompts=20)
     drawn = plan(seed="3", num_prompts="20", request_rate="4").workload
     assert drawn.hash == own.hash
     assert drawn.requests == own.requests
@@ -55,13 +55,31 @@ def test_a_trace_without_a_rate_keeps_its_own_times(tmp_path):
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7, 30])
 def test_every_request_has_one_worker(workers):
-    requests = plan(num_prompts="20", request_rate="4").requests
-    shares = [share(requests, worker, workers) for worker in range(workers)]
-    assert sorted(index for own in shares for index in own) == list(range(20))
+    drawn = plan(num_prompts="20", request_rate="4")
+    shares = [drawn.share(worker, workers) for worker in range(workers)]
+    assert sorted(i for own in shares for chain in own for i in chain) == list(range(20))
     for own in shares:
-        assert [requests[i].scheduled_s for i in own] == sorted(
-            requests[i].scheduled_s for i in own
-        )
+        assert all(len(chain) == 1 for chain in own)
+        times = [drawn.requests[i].scheduled_s for (i,) in own]
+        assert times == sorted(times)
+
+
+def test_a_sessions_turns_stay_with_one_worker_in_a_closed_loop_and_in_order():
+    drawn = plan(workload="multi-turn", users=3)
+    shares = [drawn.share(worker, 3) for worker in range(3)]
+    sessions = [{drawn.requests[i].session for chain in own for i in chain} for own in shares]
+    assert not sessions[0] & sessions[1] | sessions[1] & sessions[2] | sessions[0] & sessions[2]
+    for own in shares:
+        for chain in own:
+            assert len({drawn.requests[i].session for i in chain}) == 1
+            lengths = [len(drawn.requests[i].prompt_token_ids) for i in chain]
+            assert lengths == sorted(lengths)
+    assert any(len(chain) > 1 for own in shares for chain in own)
+
+
+def test_at_a_rate_turns_come_as_scheduled():
+    drawn = plan(workload="multi-turn", request_rate="5")
+    assert all(len(chain) == 1 for chain in drawn.chains())
 
 
 def test_ends_of_text_are_kept_unless_asked_for():

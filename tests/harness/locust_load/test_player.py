@@ -8,7 +8,7 @@ import pytest
 
 from engines.api import Request
 from harness.locust_load.exchange import RUN_ENDED, Answer
-from harness.locust_load.player import USER_STOPPED, News, Player
+from harness.locust_load.player import USER_STOPPED, News, Player, Seat
 
 OK = "ok"
 
@@ -56,7 +56,13 @@ def requests(*at_s: float) -> list[Request]:
 
 
 def player(
-    clock: Clock, asked: list[Request], *, closed: bool, takes_s: float | None = 1.0, **more
+    clock: Clock,
+    asked: list[Request],
+    *,
+    closed: bool,
+    takes_s: float | None = 1.0,
+    chains: list[list[int]] | None = None,
+    **more,
 ):
     calls: list[Call] = []
 
@@ -65,16 +71,21 @@ def player(
         return calls[-1]
 
     more.setdefault("prepare", prepare)
-    made = Player(asked, range(len(asked)), closed_loop=closed, clock=clock, **more)
+    made = Player(
+        asked, chains or [[i] for i in range(len(asked))], closed_loop=closed, clock=clock, **more
+    )
     return made, calls
 
 
 def test_a_closed_loop_counts_from_when_the_user_was_free():
     clock = Clock()
     played, _ = player(clock, requests(0.0, 0.0, 0.0), closed=True)
-    freed_s = played.play_next(0.0)
+    seat = Seat()
+    assert played.play_next(seat)
+    freed_s = seat.freed_s
     assert freed_s == pytest.approx(1.0, abs=1e-3)
-    assert played.play_next(freed_s) == pytest.approx(2.0, abs=1e-3)
+    assert played.play_next(seat)
+    assert seat.freed_s == pytest.approx(2.0, abs=1e-3)
     news = played.news()
     assert news.arrivals == ((0, 0.0), (1, freed_s))
     assert [row.scheduled_s for row in news.rows] == [0.0, freed_s]
@@ -84,8 +95,8 @@ def test_a_closed_loop_counts_from_when_the_user_was_free():
 def test_an_open_loop_keeps_the_schedule_and_tells_the_wait_for_a_user():
     clock = Clock()
     played, _ = player(clock, requests(0.0, 0.25), closed=False)
-    played.play_next(0.0)
-    played.play_next(1.0)
+    for _ in range(2):
+        played.play_next(Seat())
     first, second = played.news().rows
     assert (first.scheduled_s, second.scheduled_s) == (0.0, 0.25)
     assert first.waited_s == pytest.approx(0.0, abs=1e-3)
@@ -97,11 +108,11 @@ def test_nothing_is_told_twice_and_there_is_an_end():
     clock = Clock()
     played, _ = player(clock, requests(0.0), closed=True)
     assert not played.has_ended
-    played.play_next(0.0)
+    played.play_next(Seat())
     assert len(played.news().rows) == 1
     assert played.news() == News()
     assert played.has_ended
-    assert played.play_next(1.0) is None
+    assert not played.play_next(Seat())
 
 
 def test_each_row_is_told_as_it_comes():
@@ -112,14 +123,14 @@ def test_each_row_is_told_as_it_comes():
         closed=True,
         tell=lambda request, row: told.append((request.request_id, row.index)),
     )
-    played.play_next(0.0)
+    played.play_next(Seat())
     assert told == [("00000", 0)]
 
 
 def test_the_end_cuts_off_what_is_on_its_way_and_hands_nothing_out():
     clock = Clock()
     played, calls = player(clock, requests(0.0, 0.0), closed=True, takes_s=None)
-    user = threading.Thread(target=played.play_next, args=(0.0,))
+    user = threading.Thread(target=played.play_next, args=(Seat(),))
     user.start()
     while not calls:
         pass
@@ -128,21 +139,21 @@ def test_the_end_cuts_off_what_is_on_its_way_and_hands_nothing_out():
     user.join(10)
     (row,) = played.news().rows
     assert (row.answer.status, row.answer.reason) == ("cancelled", RUN_ENDED)
-    assert played.play_next(0.0) is None
+    assert not played.play_next(Seat())
     assert len(calls) == 1
 
 
 def test_a_request_whose_time_has_not_come_stays_unsent_at_the_end():
     clock = Clock()
     played, calls = player(clock, requests(1e9), closed=False)
-    answers: list[float | None] = []
-    user = threading.Thread(target=lambda: answers.append(played.play_next(0.0)))
+    answers: list[bool] = []
+    user = threading.Thread(target=lambda: answers.append(played.play_next(Seat())))
     user.start()
     while played.has_ended:
         pass
     played.end(grace_s=0.0)
     user.join(10)
-    assert (answers, calls, played.news().rows) == ([None], [], ())
+    assert (answers, calls, played.news().rows) == ([False], [], ())
     assert played.has_ended
 
 
@@ -158,11 +169,11 @@ def test_a_user_that_is_stopped_before_sending_leaves_its_request_to_the_others(
 
     played, _ = player(clock, requests(0.0, 0.0), closed=False, prepare=killed)
     with pytest.raises(UserKilled):
-        played.play_next(0.0)
+        played.play_next(Seat())
     assert played.news() == News()
     played._prepare = lambda request: Call(clock, 1.0)
-    played.play_next(0.0)
-    played.play_next(0.0)
+    played.play_next(Seat())
+    played.play_next(Seat())
     assert [row.index for row in played.news().rows] == [0, 1]
 
 
@@ -177,7 +188,57 @@ def test_a_user_that_is_stopped_while_its_request_is_on_its_way_cancels_it():
         clock, requests(0.0), closed=False, prepare=lambda request: Killed(clock, 1.0)
     )
     with pytest.raises(UserKilled):
-        played.play_next(0.0)
+        played.play_next(Seat())
     (row,) = played.news().rows
     assert (row.answer.status, row.answer.reason) == ("cancelled", USER_STOPPED)
     assert played.has_ended
+
+
+def test_a_user_plays_a_session_to_its_end_before_another():
+    """Two sessions of two turns and a request alone: one user plays them one after another."""
+    clock = Clock()
+    played, _ = player(clock, requests(*[0.0] * 5), closed=True, chains=[[0, 2], [1, 4], [3]])
+    seat = Seat()
+    while played.play_next(seat):
+        pass
+    assert [row.index for row in played.news().rows] == [0, 2, 1, 4, 3]
+    assert played.has_ended
+
+
+def test_a_run_has_not_ended_between_two_turns():
+    clock = Clock()
+    played, _ = player(clock, requests(0.0, 0.0), closed=True, chains=[[0, 1]])
+    seat = Seat()
+    played.play_next(seat)
+    assert not played.has_ended
+    assert not played.play_next(Seat())
+    played.play_next(seat)
+    assert played.has_ended
+
+
+def test_the_rest_of_a_stopped_users_session_is_left_to_the_others():
+    clock = Clock()
+
+    class Killed(Call):
+        def run(self) -> Answer:
+            raise UserKilled
+
+    played, _ = player(
+        clock,
+        requests(*[0.0] * 3),
+        closed=True,
+        chains=[[0, 1], [2]],
+        prepare=lambda request: Killed(clock, 1.0),
+    )
+    with pytest.raises(UserKilled):
+        played.play_next(Seat())
+    played._prepare = lambda request: Call(clock, 1.0)
+    seat = Seat()
+    while played.play_next(seat):
+        pass
+    rows = played.news().rows
+    assert [(row.index, row.answer.status) for row in rows] == [
+        (0, "cancelled"),
+        (1, "ok"),
+        (2, "ok"),
+    ]
