@@ -16,7 +16,6 @@ from harness.server.errors import (
     on_bad_request,
     on_defect,
     on_http_error,
-    unavailable,
 )
 from harness.server.guards import Guards
 from harness.server.jobs import Job, JobReader
@@ -64,8 +63,7 @@ def _add_watching(app: FastAPI, service: Service) -> None:
     @app.get("/health")
     async def health() -> dict[str, str]:
         """200 while the engine stands, also while it drains: what load tools wait for."""
-        if service.phase not in ("ready", "draining"):
-            raise unavailable(f"the engine is {service.phase}")
+        service.check_health()
         return {"status": service.phase}
 
     @app.get("/ready")
@@ -82,20 +80,21 @@ def _add_watching(app: FastAPI, service: Service) -> None:
 
 def _add_models(app: FastAPI, service: Service) -> None:
     def described() -> dict[str, Any]:
-        standing = service.standing
+        service.check_health()  # who waits for a server often asks here
+        assert service.standing is not None
         return {
             "id": service.model_name,
             "object": "model",
             "created": service.started_s,
             "owned_by": "cbbench",
-            "max_model_len": None if standing is None else standing.info.max_model_len,
+            "max_model_len": service.standing.info.max_model_len,
         }
 
-    @app.get("/v1/models")
+    @app.get("/v1/models", responses={503: _ERRORS[503]})
     async def models() -> dict[str, Any]:
         return {"object": "list", "data": [described()]}
 
-    @app.get("/v1/models/{model:path}", responses={404: _ERRORS[404]})
+    @app.get("/v1/models/{model:path}", responses={404: _ERRORS[404], 503: _ERRORS[503]})
     async def model(model: str) -> dict[str, Any]:
         service.check_model(model)
         return described()

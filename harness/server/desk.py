@@ -39,17 +39,25 @@ class Desk:
         self._submit: list[Request] = []
         self._cancel: list[RequestId] = []
         self._is_flushing = False
+        self._heard_s = clock.now()
 
     @property
     def in_flight(self) -> int:
         """Prompts that are waiting or running."""
         return len(self._tickets)
 
+    @property
+    def silence_s(self) -> float:
+        """How long the engine has said nothing although requests are in flight."""
+        return self._clock.now() - self._heard_s if self._tickets else 0.0
+
     def submit(
         self, requests: Sequence[Request], mailbox: Mailbox, on_overflow: Callable[[], None]
     ) -> list[Ticket]:
         """Sends requests to the engine, whose events go to `mailbox`, each under its place."""
         now_s = self._clock.now()
+        if not self._tickets:
+            self._heard_s = now_s
         tickets = [
             Ticket(request, place, mailbox, on_overflow, now_s)
             for place, request in enumerate(requests)
@@ -68,7 +76,7 @@ class Desk:
 
     def dispatch(self, events: StepEvents) -> None:
         """One step of the engine."""
-        now_s = self._clock.now()
+        now_s = self._heard_s = self._clock.now()
         ends = {finish.request_id: finish for finish in events.finished}
         self._metrics.step(events)
         for name, token_ids in zip(events.request_ids, events.token_ids, strict=True):

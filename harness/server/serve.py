@@ -21,6 +21,7 @@ import uvicorn
 from engines.api import CbbenchError
 from engines.clock import WallClock
 from engines.registry import BuildContext, EngineSpec
+from engines.remote.open_files import allow_open_files
 from harness.server.app import make_app
 from harness.server.connections import CuttableProtocol
 from harness.server.desk import Desk
@@ -30,6 +31,7 @@ from harness.server.metrics import ServerMetrics
 from harness.server.service import Limits, Phase, Service
 
 ENGINE_LOST: Final = 1
+_MOST_OPEN_FILES: Final = 65_536
 _KEEP_ALIVE_S: Final = 75
 _CLOSE_WITHIN_S: Final = 5
 _LOOK_EVERY_S: Final = 0.05
@@ -51,6 +53,7 @@ class ServeConfig:
 
 def serve(config: ServeConfig, stdout: TextIO, stderr: TextIO) -> int:
     """The exit code. Raises `CbbenchError` for a port or an engine that cannot be had."""
+    allow_open_files(_MOST_OPEN_FILES)
     listener = _listen(config.host, config.port)
     return asyncio.run(_Server(config, listener, stdout, stderr).run())
 

@@ -30,6 +30,7 @@ class Limits:
     most_waiting: int = 256
     most_body_bytes: int = 4 * 2**20
     body_within_s: float = 30.0
+    longest_silence_s: float = 300.0
     patience: Patience = field(default_factory=Patience)
 
 
@@ -90,6 +91,13 @@ class Service:
         """Takes nobody in any more."""
         if self.phase != "gone":
             self._enter("draining")
+
+    def check_health(self) -> None:
+        """Raises `ApiError` 503 unless the engine stands and makes its steps."""
+        if self.phase not in ("ready", "draining"):
+            raise unavailable(f"the engine is {self.phase}")
+        if self.desk.silence_s > self.limits.longest_silence_s:
+            raise unavailable(f"the engine has made no step for {self.desk.silence_s:.0f} s")
 
     def check_phase(self) -> Standing:
         """Raises `ApiError` 503 unless requests are taken."""

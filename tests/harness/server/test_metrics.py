@@ -144,6 +144,19 @@ def test_the_engines_own_counts_are_summed(bench):
     assert value(metrics, "engine_steps_total") == 2
 
 
+def test_silence_counts_only_while_somebody_waits(bench):
+    bench.clock.advance(1000)
+    assert bench.desk.silence_s == 0
+    bench.submit("a")
+    bench.clock.advance(5)
+    bench.submit("b")
+    assert bench.desk.silence_s == 5
+    bench.step({"a": 1})
+    assert bench.desk.silence_s == 0
+    bench.clock.advance(2)
+    assert bench.desk.silence_s == 2
+
+
 def test_paths_that_are_no_route_make_no_label_each(bench):
     for path in ("/v1/completions", "/x", "/y", "/v1/models/tiny"):
         bench.metrics.answered(path, 200)
