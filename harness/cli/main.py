@@ -22,6 +22,7 @@ from harness.cli.certify import certify
 from harness.cli.check import check
 from harness.cli.compare import compare
 from harness.cli.engines import engines
+from harness.cli.explain import explain
 from harness.cli.model import app as model_app
 from harness.cli.replay import replay
 from harness.cli.report import report
@@ -48,6 +49,7 @@ app.command()(compare)
 app.command()(check)
 app.command()(calibrate)
 app.command()(certify)
+app.command()(explain)
 app.command()(replay)
 app.command()(trace)
 app.command()(engines)

@@ -201,7 +201,8 @@ class Simulate:
         tokens = HashingExecutor(num_blocks, cast(int, settings["block_size"]))
         executor = CostModelExecutor(clock, cost, tokens)
         settings |= resolved_budget(policy)
-        info = EngineInfo("loop", settings, 4096, policy.limits.max_num_seqs)
+        tokens_held = num_blocks * cast(int, settings["block_size"])
+        info = EngineInfo("loop", settings, 4096, policy.limits.max_num_seqs, tokens_held)
         return EngineLoop(policy, make_cache(settings, num_blocks, 4096), executor, info)
 
 
