@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engines.api import ModelInfo, RequestStats, StepEvents
+from engines.api import ModelInfo, Request, RequestStats, StepEvents
 from harness.metrics import Goodput, summarise_cell
 from harness.metrics.scheduler import ledger_faults, littles_law, scheduling
 
@@ -61,6 +61,21 @@ def test_preemptions_tell_an_even_load_from_one_thrashed_request(player):  # N5
     preemptions = summarise_cell(player.cell(requests, events), NO_SLO).preemptions
     assert preemptions is not None
     assert (preemptions.total, preemptions.requests, preemptions.max_per_request) == (3, 1, 3)
+
+
+def test_a_request_that_a_real_loop_preempts_three_times_is_told_apart(
+    simulate,
+):  # N5
+    """The low rank has the only place three times, and loses it to each newcomer that finds it."""
+    low = Request("low", (1, 2, 3), 60, priority=5)
+    high = [Request(f"h{i}", (4, 5), 4, scheduled_s=0.1 + 0.3 * i, priority=1) for i in range(3)]
+    behind = [Request(f"q{i}", (6,), 3, scheduled_s=0.71, priority=1) for i in range(6)]
+    spec = "continuous[order=priority,max_num_seqs=1,num_blocks=50]"
+    cell = simulate(spec, [low, *high, *behind])
+    preemptions = summarise_cell(cell, NO_SLO).preemptions
+    assert preemptions is not None
+    assert (preemptions.total, preemptions.requests, preemptions.max_per_request) == (3, 1, 3)
+    assert [r.stats.num_preemptions for r in cell.requests] == [3] + [0] * 9
 
 
 def test_slots_and_kv_are_weighted_as_defined(player):
