@@ -7,12 +7,14 @@ than `TOLERANCE`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
 
 from engines.api import Request, StepEvents
 from engines.clock import WallClock
+from engines.loop.policies.registry import installed_policies
 from engines.registry import BuildContext, build_engine, installed_engines, parse_engines
 from workloads.sources import ScheduledSource
 
@@ -36,7 +38,30 @@ ENGINES = [
     "loop[policy=static,max_num_seqs=4]",
     "loop[policy=window,max_num_seqs=3,max_delay_ms=0]",
 ]
+MEMORIES = [
+    "allocator=paged",
+    "block_size=3,num_blocks=32",
+    "block_size=4,prefix_caching=true",
+    "allocator=contiguous,reserve=pow2,block_size=3,num_blocks=60",
+]
+ORDERS = ["priority", "sjf", "srpt", "fair"]
 PREEMPTING = "continuous[block_size=3,num_blocks=32,max_num_seqs=6"
+
+
+def policies_in(*memories: str, setting: str = "policy") -> list[str]:
+    """Each installed policy that has `setting`, six residents at most, in these memories."""
+    found = []
+    for name, entry in installed_policies().items():
+        own = {own.name for own in entry.settings}
+        if setting in {"policy", *own}:
+            seats = ",max_num_seqs=6" if "max_num_seqs" in own else ""
+            found += [f"loop[policy={name}{seats},{memory}]" for memory in memories]
+    return found
+
+
+def policies_in_each_order() -> list[str]:
+    scarce = MEMORIES[1]
+    return policies_in(*(f"{scarce},order={order}" for order in ORDERS), setting="order")
 
 
 class Collector:
@@ -56,7 +81,8 @@ def requests() -> list[Request]:
     made = []
     for index, length in enumerate(lengths):
         prompt = [3 + (index * 37 + 11 * j * (j + index)) % 120 for j in range(length)]
-        made.append(Request(f"r{index}", tuple(prompt), 4 + (index * 7) % 30))
+        request = Request(f"r{index}", tuple(prompt), 4 + (index * 7) % 30)
+        made.append(replace(request, priority=index % 3, request_class="ab"[index % 2]))
     twin = (*made[7].prompt_token_ids[:20], 5, 6, 7)
     return [*made, Request("twin", twin, 12)]
 
@@ -107,17 +133,7 @@ def serve(text, folder):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_greedy_answers_are_those_of_the_model_alone(checkpoint, answers, engine, family):
     served = serve(engine, checkpoint(family))
-    assert {finish.status for finish in served.finishes.values()} == {"ok"}
-    compared = 0
-    for request in requests():
-        expected, gaps = answers(family)[request.request_id]
-        got = served.tokens[request.request_id]
-        assert len(got) == request.max_tokens
-        clear = next((i for i, gap in enumerate(gaps) if gap < TOLERANCE), len(gaps))
-        assert got[:clear] == expected[:clear], request.request_id
-        compared += clear
-    asked = sum(request.max_tokens for request in requests())
-    assert compared > 0.9 * asked, "near-ties left too little to compare"
+    check_answers(served, answers(family))
     if engine.startswith(PREEMPTING):
         preempted = sum(f.stats.num_preemptions for f in served.finishes.values())
         assert preempted > 0, "the pool was meant to be too small"
@@ -125,3 +141,36 @@ def test_greedy_answers_are_those_of_the_model_alone(checkpoint, answers, engine
         assert (swapped > 0) == ("swap" in engine)
     if "prefix_caching=true" in engine:
         assert served.finishes["twin"].stats.prefix_hit_tokens == 20
+
+
+@pytest.mark.parametrize("engine", policies_in(*MEMORIES))
+@pytest.mark.parametrize("family", ["llama", "mistral"])
+def test_every_installed_policy_gives_them_in_every_memory(checkpoint, answers, engine, family):
+    check_answers(serve(engine, checkpoint(family)), answers(family))
+
+
+@pytest.mark.parametrize("engine", policies_in_each_order())
+def test_every_order_gives_them_when_memory_is_short(checkpoint, answers, engine):
+    check_answers(serve(engine, checkpoint("llama")), answers("llama"))
+
+
+def test_policies_are_found_where_they_are_installed():
+    """What is not in the lists above is not held to anything."""
+    names = {"chunked", "orca", "prefill-first", "static", "window"}
+    assert names <= set(installed_policies())
+    assert len(policies_in(*MEMORIES)) == len(MEMORIES) * len(installed_policies())
+    assert len(policies_in_each_order()) >= len(ORDERS) * 3
+
+
+def check_answers(served, expected_of):
+    assert {finish.status for finish in served.finishes.values()} == {"ok"}
+    compared = 0
+    for request in requests():
+        expected, gaps = expected_of[request.request_id]
+        got = served.tokens[request.request_id]
+        assert len(got) == request.max_tokens
+        clear = next((i for i, gap in enumerate(gaps) if gap < TOLERANCE), len(gaps))
+        assert got[:clear] == expected[:clear], request.request_id
+        compared += clear
+    asked = sum(request.max_tokens for request in requests())
+    assert compared > 0.9 * asked, "near-ties left too little to compare"
