@@ -8,6 +8,7 @@ from engines.admission import answer_bound, context_refusal
 from engines.api import Request
 from engines.generate_batching import Bounds
 from engines.loop.admission import Door
+from engines.loop.kv.paged import PagedCache
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ def test_every_engine_refuses_with_the_same_words(prompt: int, answer: int, reas
     request = Request("a", (3,) * prompt, answer)
     assert context_refusal(prompt, answer, 64) == reason
     assert Bounds(64, 1000).refusal(request) == reason
-    assert Door(64, block_size=16, num_blocks=100).refusal(request) == reason
+    assert Door(64, PagedCache(100, 16)).refusal(request) == reason
 
 
 @pytest.mark.parametrize(
