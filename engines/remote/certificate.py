@@ -6,6 +6,7 @@ lag there: what is late is the client. Judges the client only; the verdict decid
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -148,6 +149,8 @@ def play_once(player: Player, requests: Sequence[Request]) -> CountingSink:
     source = FedSource(clock)
     source.feed(requests)
     source.finish()
+    gc.collect()
+    gc.freeze()  # as before each measured cell
     clock.restart()
     player.run(source, sink, clock)
     return sink

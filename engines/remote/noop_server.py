@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import heapq
 import json
 import sys
@@ -28,6 +29,8 @@ from engines.remote.options import SCHEDULE_HEADER
 LISTENING: Final = "listening on port "
 _END_OF_STREAM: Final = b"data: [DONE]\n\n"
 _DEFAULT_TOKENS: Final = 16
+_SHORTEST_S: Final = 0.001  # a loop's timers are no finer, and would spin on less
+_GOLDEN: Final = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,7 @@ class Pacer:
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        delay_s = max(self._due[0][0] - time.perf_counter(), 0.0)
+        delay_s = max(self._due[0][0] - time.perf_counter(), _SHORTEST_S)
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._beat)
 
     def _beat(self) -> None:
@@ -136,6 +139,7 @@ class NoopServer:
         self._census = Census()
         self._pacer = Pacer(pace.gap_s, self._census)
         self._seen: set[int] = set()
+        self._streams = 0
 
     def application(self) -> web.Application:
         application = web.Application(client_max_size=64 * 2**20)
@@ -144,6 +148,7 @@ class NoopServer:
                 web.post("/v1/completions", self._complete),
                 web.post("/v1/chat/completions", self._complete),
                 web.get("/v1/models", self._models),
+                web.get("/health", self._healthy),
                 web.get("/census", self._tell),
                 web.post("/forget", self._forget),
             ]
@@ -179,7 +184,7 @@ class NoopServer:
         transport = request.transport
         if transport is None:
             return
-        first_s = arrived_s + self._pace.first_token_s
+        first_s = arrived_s + self._pace.first_token_s + self._phase_s()
         await asyncio.sleep(max(first_s - time.perf_counter(), 0.0))
         await response.write(_token(chat, last=tokens == 1))
         chunk = _framed(_token(chat, last=False))
@@ -187,6 +192,14 @@ class NoopServer:
         if tokens > 1:
             last_s = first_s + (tokens - 1) * self._pace.gap_s
             await self._pacer.play(transport, _framed(_token(chat, last=True)), 1, last_s)
+
+    def _phase_s(self) -> float:
+        """Where in the gap a stream's tokens fall: spread evenly, whatever the rate.
+
+        Without it an even rate that divides 1 / gap would put all streams on one beat.
+        """
+        self._streams += 1
+        return self._streams * _GOLDEN % 1.0 * self._pace.gap_s
 
     def _note(self, request: web.Request, arrived_s: float) -> None:
         census = self._census
@@ -203,6 +216,9 @@ class NoopServer:
     async def _models(self, _: web.Request) -> web.Response:
         model = {"id": "noop", "object": "model", "owned_by": "cbbench"}
         return web.json_response({"object": "list", "data": [model]})
+
+    async def _healthy(self, _: web.Request) -> web.Response:
+        return web.Response()
 
     async def _tell(self, request: web.Request) -> web.Response:
         rate = float(request.query.get("rate", 0))
@@ -228,6 +244,8 @@ async def serve(host: str, port: int, pace: Pace, *, until_stdin_ends: bool = Fa
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port, backlog=4096).start()
+        gc.collect()
+        gc.freeze()  # a collection of what was imported would be late tokens
         print(f"{LISTENING}{runner.addresses[0][1]}", flush=True)
         if until_stdin_ends:
             await asyncio.to_thread(sys.stdin.buffer.read)

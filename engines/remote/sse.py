@@ -36,8 +36,8 @@ class EventDecoder:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The events that `chunk` completes. Raises `StreamError` for one without end."""
-        if self._is_one_event(chunk):
-            return [chunk[6:-2]]
+        if events := self._whole_events(chunk):
+            return events
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
             self._after_cr = False
@@ -62,24 +62,25 @@ class EventDecoder:
             self._end_line(b"", events)
         return events
 
-    def _is_one_event(self, chunk: bytes) -> bool:
-        """The common case: a chunk is one whole event of one line, and nothing is pending."""
-        return (
-            chunk.startswith(b"data: ")
-            and chunk.endswith(b"\n\n")
-            and not self._pieces
-            and not self._data
-            and chunk.count(b"\n") == 2
-            and b"\r" not in chunk
-            and len(chunk) <= self._limit
-            and self._start()
-        )
+    def _whole_events(self, chunk: bytes) -> list[bytes]:
+        """The common case: a chunk is whole events of one line each, and nothing is pending.
 
-    def _start(self) -> bool:
-        """From here on a byte order mark has no meaning. Always true."""
-        self._started = True
+        Empty where it is not.
+        """
+        if (
+            self._pieces
+            or self._data
+            or not (chunk.startswith(b"data: ") and chunk.endswith(b"\n\n"))
+            or b"\r" in chunk
+            or len(chunk) > self._limit
+        ):
+            return []
+        events = chunk[6:-2].split(b"\n\ndata: ")
+        if chunk.count(b"\n") != 2 * len(events):
+            return []
+        self._started = True  # from here on a byte order mark has no meaning
         self._after_cr = False
-        return True
+        return events
 
     def _hold(self, piece: bytes) -> None:
         self._held += len(piece)

@@ -87,6 +87,15 @@ def test_lags_of_a_client_without_a_schedule_are_taken_from_the_grid():
 
 
 @pytest.mark.loopback
+def test_streams_that_begin_together_have_places_of_their_own_in_the_gap(play, engine_for):
+    with noop_server(Pace(first_token_s=0.05, gap_s=0.4)) as root:
+        requests = [Request(f"r{i}", (9,), 1) for i in range(4)]
+        played = play(root, requests, certify=False)
+    firsts = sorted(times[0] for times in played.sink.times.values())
+    gaps = [after - before for before, after in pairwise(firsts)]
+    assert min(gaps) > 0.03  # the four places are 0.058 s apart or more
+
+
 def test_a_client_certifies_itself_against_the_noop_server():
     found = certify(Client, target(), requests(20, 0.01), max_concurrency=None, processes=1)
     assert (found.requests, found.failed) == (20, 0)

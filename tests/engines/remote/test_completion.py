@@ -238,7 +238,10 @@ def test_a_stream_that_ends_without_an_end_was_cut_short():
 
 @pytest.mark.parametrize(
     "garbage",
-    ["<html>", "{", "\xff", "[1]", "3", "[" * 100_000, '{"choices": 5}', '{"choices": ["a"]}'],
+    [
+        *("<html>", "{", "\xff", "[1]", "3", "[" * 100_000, '{"choices": 5}', '{"choices": ["a"]}'),
+        '{"choices": [{"text": "b"}]} and more',
+    ],
 )
 def test_garbage_is_a_failure_and_no_crash(garbage):
     assert played(text("a"), garbage, DONE).outcome()[0] == "failed"

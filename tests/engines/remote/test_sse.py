@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engines.remote.sse import EventDecoder, StreamError
@@ -45,6 +45,26 @@ def test_bytes_split_anywhere_give_the_same_events(cuts):
     edges = [0, *sorted(cuts), len(SHOWCASE)]
     chunks = [SHOWCASE[a:b] for a, b in pairwise(edges)]
     assert decoded(chunks) == EVENTS
+
+
+LINES = [b"data: a", b"data:b", b"data: c:d", b"event: x", b": remark", b"data", b""]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(LINES), st.sampled_from([b"\n", b"\n\n", b"\r", b"\r\n"]))),
+    st.lists(st.integers(0, 200), max_size=4),
+)
+@example([(b"data: a", b"\n"), (b"event: x", b"\n\n")], [])
+@example([(b"data: a", b"\r"), (b"data: c:d", b"\n\n")], [])
+@example([(b": remark", b"\n"), (b"data: a", b"\n\n")], [3])
+@example([(b"data: a", b"\n"), (b"data: c:d", b"\n\n")], [8])
+@example([(b": data: a", b"\n\n")], [2])
+@settings(max_examples=300)
+def test_whole_events_in_a_chunk_are_read_as_their_bytes_are_one_by_one(lines, cuts):
+    stream = b"".join(line + end for line, end in lines)
+    edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    chunks = [stream[a:b] for a, b in pairwise(edges)]
+    assert decoded(chunks) == decoded([stream[i : i + 1] for i in range(len(stream))])
 
 
 @pytest.mark.parametrize("spaces", [0, 1, 2])
