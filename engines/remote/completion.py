@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from json.scanner import make_scanner
 from typing import Any, Final, cast
 
 from engines.api import CountedBy, FinishReason, Status
@@ -21,7 +22,7 @@ from engines.api import CountedBy, FinishReason, Status
 UNKNOWN_ID: Final = -1  # stands for a token whose id the server does not tell
 _ONE_UNKNOWN: Final = (UNKNOWN_ID,)
 _NONE: Final[tuple[int, ...]] = ()
-_scan: Final = json.JSONDecoder().scan_once
+_scan: Final = make_scanner(json.JSONDecoder())
 _FINISH: Final[Mapping[str, FinishReason]] = {
     "length": "length",
     "max_tokens": "length",

@@ -36,8 +36,8 @@ class EventDecoder:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The events that `chunk` completes. Raises `StreamError` for one without end."""
-        if events := self._whole_events(chunk):
-            return events
+        if whole := self._whole_events(chunk):
+            return whole
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
             self._after_cr = False
