@@ -14,7 +14,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from json.scanner import make_scanner
 from typing import Any, Final, cast
 
 from engines.api import CountedBy, FinishReason, Status
@@ -22,7 +21,7 @@ from engines.api import CountedBy, FinishReason, Status
 UNKNOWN_ID: Final = -1  # stands for a token whose id the server does not tell
 _ONE_UNKNOWN: Final = (UNKNOWN_ID,)
 _NONE: Final[tuple[int, ...]] = ()
-_scan: Final = make_scanner(json.JSONDecoder())
+_raw_decode: Final = json.JSONDecoder().raw_decode
 _FINISH: Final[Mapping[str, FinishReason]] = {
     "length": "length",
     "max_tokens": "length",
@@ -221,8 +220,8 @@ def parsed(payload: bytes) -> Any:
     """
     text = payload.decode()
     try:
-        value, end = _scan(text, 0)
-    except StopIteration:
+        value, end = _raw_decode(text)
+    except json.JSONDecodeError:
         return json.loads(text)
     return value if end == len(text) else json.loads(text)
 
