@@ -94,3 +94,17 @@ def test_nobody_is_let_in_before_one_who_was_swapped_out(lab, request_of, policy
     firsts = [run.times()[f"r{i}"][0] for i in range(6)]
     assert firsts == sorted(firsts)
     assert max(f.stats.num_preemptions for f in run.finishes.values()) > 0
+
+
+def test_a_running_answer_does_not_wait_for_an_older_one_that_is_computed_again(lab, request_of):
+    """The older one comes back with more than a step's budget to compute, before it in order."""
+    requests = [
+        request_of("older", 9, 8),
+        request_of("brief", 6, 2, scheduled_s=1.0),
+        request_of("answer", 5, 9, scheduled_s=1.0),
+    ]
+    rules = Rules(victim=MOST_BLOCKS)
+    run = lab(ChunkedPolicy(4, 6, rules=rules), num_blocks=22, block_size=1).play(requests)
+    assert run.finishes["older"].stats.num_preemptions == 2
+    times = run.times()["answer"]
+    assert times == [times[0] + i for i in range(9)]
