@@ -14,6 +14,7 @@ from typing import Final
 
 from scipy.special import bdtrc, fdtrc
 
+from harness.calibration.gated import Gated, gate_all
 from harness.results.saturation import MAIN_SATURATED, main_comparisons
 from harness.results.values import Comparison, RunFile
 from harness.statistics import CONFIDENCE, compare_rounds, rounds_needed
@@ -35,8 +36,12 @@ class AARun:
     suspect: int
 
     @property
+    def ratios(self) -> list[float]:
+        return [b / a for a, b in zip(self.baseline, self.engine, strict=True)]
+
+    @property
     def logs(self) -> list[float]:
-        return [math.log(b / a) for a, b in zip(self.baseline, self.engine, strict=True)]
+        return [math.log(ratio) for ratio in self.ratios]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,8 @@ class Planted:
 class Calibration:
     """`log_std` is the spread of one round's log ratio within runs, `between_std` that of the runs'
     means; `p_between` the chance that rounds alone let runs differ so much. `worse` asks for an
-    interval below 1, `past_limit` for one below `LIMIT`.
+    interval below 1, `past_limit` for one below `LIMIT`. `gated` are checks of one run's
+    ratios against another's, with that limit.
     """
 
     runs: int
@@ -67,6 +73,7 @@ class Calibration:
     p_between: float | None
     worse: Planted
     past_limit: Planted
+    gated: Gated | None
 
 
 def aa_run(run: RunFile) -> AARun | None:
@@ -104,6 +111,7 @@ def calibrate(runs: Sequence[AARun]) -> Calibration:
         p_between=p_between,
         worse=_planted(runs, log_std, 1.0),
         past_limit=_planted(runs, log_std, LIMIT),
+        gated=gate_all([run.ratios for run in runs], LIMIT, PLANTED),
     )
 
 

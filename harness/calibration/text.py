@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.calibration.gated import Gated
 from harness.calibration.real import LIMIT, PLANTED, Calibration, Planted
 from harness.show.report.words import number
 
@@ -19,6 +20,7 @@ def calibration_lines(found: Calibration) -> list[str]:
         f"a slow-down of {_SLOWER}, called worse: {_planted(found.worse, found.runs)}",
         f"a slow-down of {_SLOWER}, shown to be past {1 - LIMIT:.0%}: "
         f"{_planted(found.past_limit, found.runs)}",
+        *_gated(found.gated),
     ]
 
 
@@ -33,6 +35,19 @@ def _between(found: Calibration) -> list[str]:
     return [
         f"spread of whole runs' ratios: {_spread(found.between_std)}, {explained} their rounds "
         f"explain (p = {found.p_between:.2g})"
+    ]
+
+
+def _gated(gated: Gated | None) -> list[str]:
+    """Counts of all checks; they share runs, so they are not that many independent ones."""
+    if gated is None:
+        return []
+    return [
+        f"each run's ratios against each other's, as a gate of {1 - LIMIT:.0%}, of "
+        f"{gated.checks} checks: unchanged, "
+        f"{gated.unchanged.get('regression', 0)} called a regression and "
+        f"{gated.unchanged.get('pass', 0)} passed; {_SLOWER} slower, "
+        f"{gated.planted.get('regression', 0)} called and {gated.planted.get('pass', 0)} passed"
     ]
 
 

@@ -70,6 +70,21 @@ def test_what_differs_from_process_to_process_shows_between_runs_and_as_alarms()
     assert found.separable > found.most_expected
 
 
+def test_each_run_is_held_against_each_other_as_a_gate_would():
+    gated = calibrate(runs_of(0.01)).gated
+    assert gated.checks == 20 * 19
+    assert gated.unchanged.get("regression", 0) == gated.planted.get("pass", 0) == 0
+    assert min(gated.unchanged["pass"], gated.planted["regression"]) > 0.98 * 380
+    told = "\n".join(calibration_lines(calibrate(runs_of(0.01))))
+    assert "as a gate of 5%, of 380 checks: unchanged, 0 called a regression and" in told
+
+
+def test_a_run_that_was_slower_as_a_whole_shows_as_the_gates_alarms():
+    quick, slow = aa([0.0, 0.01, -0.01, 0.005, -0.005]), aa([-0.2, -0.21, -0.19, -0.2, -0.2])
+    assert calibrate([quick, slow]).gated.unchanged == {"regression": 1, "pass": 1}
+    assert calibrate([quick]).gated is None
+
+
 def test_a_slow_down_planted_into_the_values_is_found_with_the_rounds_asked_for():
     found = calibrate(runs_of(0.03))
     assert (found.worse.rounds, found.worse.found) == (5, 20)
