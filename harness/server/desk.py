@@ -6,7 +6,7 @@ metrics; it knows no HTTP and no text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from engines.api import Clock, Finish, Request, RequestId, StepEvents
@@ -138,9 +138,3 @@ def _end_of(finish: Finish) -> End:
     if finish.status == "ok":
         return finish.finish_reason or "length"
     return "abort" if finish.status == "cancelled" else "error"
-
-
-def leave_all(desk: Desk, tickets: Iterable[Ticket]) -> None:
-    """Their client is gone."""
-    for ticket in tickets:
-        desk.end(ticket, "abort")

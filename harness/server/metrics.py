@@ -35,7 +35,6 @@ class ServerMetrics:
         self._model = model_name
         self._registry = CollectorRegistry()
         self._num_running = 0
-        self._in_flight = 0
         self._running = self._gauge("num_requests_running", "requests that are being computed")
         self._waiting = self._gauge("num_requests_waiting", "requests that wait")
         self._kv_usage = self._gauge(
@@ -80,7 +79,6 @@ class ServerMetrics:
 
     def in_flight(self, count: int) -> None:
         """Requests that have arrived and not ended; what does not run among them waits."""
-        self._in_flight = count
         if count == 0:
             self._num_running = 0
             self._kv_usage.set(0)
@@ -106,7 +104,7 @@ class ServerMetrics:
         self._output_tokens.inc(count)
 
     def ended(self, ticket: Ticket, end: End) -> None:
-        """Latencies are of requests that ended well, and once."""
+        """These latencies are of requests that ended well, and once."""
         self._ended[end].inc()
         if end in ("stop", "length"):
             if ticket.tpot_s is not None:
@@ -115,6 +113,7 @@ class ServerMetrics:
                 self._e2e.observe(ticket.e2e_s)
 
     def _note_end(self, finish: Finish) -> None:
+        """What the engine tells at a request's end, whatever that end was."""
         stats = finish.stats
         if stats.queue_s is not None and stats.num_steps:
             self._queue.observe(stats.queue_s)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from engines.api import CbbenchError
-from engines.registry import EngineEntry, installed_engines
+from engines.registry import EngineEntry, EngineSpec, installed_engines
 from engines.settings import byte_size, natural
 from harness.run.config import RunOptions, read_options
 from harness.server.serve import ServeConfig
@@ -45,6 +45,7 @@ def read_serve_options(
     environment: Mapping[str, str] | None = None,
 ) -> ServeConfig:
     """Raises `CbbenchError` naming the option, what was given and what is expected."""
+    entries = installed_engines() if installed is None else installed
     shared = read_options(
         RunOptions(
             engines=options.engine,
@@ -56,15 +57,17 @@ def read_serve_options(
             kv_memory=options.kv_memory,
             max_model_len=options.max_model_len,
         ),
-        installed_engines() if installed is None else installed,
+        entries,
     )
     if len(shared.engines) != 1:
         raise CbbenchError(
             f"--engine is {options.engine!r}, which names {len(shared.engines)} engines; "
             "expected one, start a server for each"
         )
+    (engine,) = shared.engines
+    _refuse_remote(engine, entries[engine.name])
     return ServeConfig(
-        engine=shared.engines[0],
+        engine=engine,
         context=shared.context,
         model_name=options.served_model_name or shared.context.model_name,
         host=options.host,
@@ -75,6 +78,15 @@ def read_serve_options(
             most_body_bytes=_read(options.max_body, "--max-body", byte_size),
         ),
     )
+
+
+def _refuse_remote(engine: EngineSpec, entry: EngineEntry) -> None:
+    """What another server answers has no token ids that could be handed on."""
+    if entry.builder.startswith("engines.remote."):
+        raise CbbenchError(
+            f"--engine is {engine.text!r}, which is a server already; expected an engine that "
+            "runs in a process of this one, such as continuous"
+        )
 
 
 def _api_key(name: str | None, environment: Mapping[str, str]) -> str | None:

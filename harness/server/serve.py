@@ -119,7 +119,7 @@ class _Server:
         if service.phase == "ready":
             self._announce()
         await self._while("ready", serving)
-        while service.phase == "draining" and service.desk.in_flight and self._defect is None:
+        while service.phase == "draining" and self._defect is None and not service.is_drained():
             await asyncio.sleep(_LOOK_EVERY_S)
         if self._defect is not None:
             raise self._defect
@@ -128,7 +128,7 @@ class _Server:
             raise RuntimeError("the HTTP server has ended by itself")
         if service.not_built is not None:
             return self._refused()
-        if service.phase == "gone":
+        if service.how_it_ended:
             print(f"error: the engine's process {service.how_it_ended}", file=self._stderr)
             return ENGINE_LOST
         return 0 if self._signal in (None, signal.SIGTERM) else 128 + signal.SIGINT

@@ -79,7 +79,8 @@ class Service:
             case Ready(info, data):
                 text = ModelText(data)
                 self.standing = Standing(info, text, JobReader(text, info, self._draw_bits))
-                self._enter("ready")
+                if self.phase == "loading":
+                    self._enter("ready")
             case NotBuilt():
                 self.not_built = message
             case Gone(how):
@@ -91,6 +92,13 @@ class Service:
         """Takes nobody in any more."""
         if self.phase != "gone":
             self._enter("draining")
+
+    def is_drained(self) -> bool:
+        """Whether nothing is in flight. An engine that makes no step loses its requests first."""
+        if self.desk.silence_s > self.limits.longest_silence_s:
+            self.how_it_ended = f"has made no step for {self.desk.silence_s:.0f} s"
+            self.desk.fail_all(f"the engine {self.how_it_ended}, and the server is shutting down")
+        return not self.desk.in_flight
 
     def check_health(self) -> None:
         """Raises `ApiError` 503 unless the engine stands and makes its steps."""

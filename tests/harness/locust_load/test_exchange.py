@@ -13,6 +13,8 @@ import pytest
 from harness.locust_load.connections import Connections
 from harness.locust_load.exchange import RUN_ENDED, Answer, Exchange, not_connected
 
+pytestmark = pytest.mark.loopback
+
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 STREAM = HEAD + b"Connection: close\r\n\r\n"
 TOKEN = b'data: {"choices":[{"index":0,"text":"a","finish_reason":null}]}\n\n'
@@ -22,6 +24,7 @@ DONE = b"data: [DONE]\n\n"
 RESET = "reset"
 CLOSE = "close"
 HOLD = "hold"
+HELD_S = 30.0
 Step = bytes | float | str
 
 
@@ -70,7 +73,7 @@ class Scripted:
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 return False
             elif step == HOLD:
-                self._over.wait(10)
+                self._over.wait(HELD_S)
                 return False
             elif step == CLOSE:
                 return False
@@ -221,13 +224,13 @@ def test_an_answer_in_one_piece_has_all_its_tokens_at_once(ask):
         ([HOLD], "no first token within 0.2 s"),
         ([STREAM, HOLD], "no first token within 0.2 s"),
         ([STREAM, TOKEN, HOLD], "no next token within 0.2 s"),
-        ([STREAM, TOKEN, *[b": still here\n\n", 0.05] * 12], "no next token within 0.2 s"),
+        ([STREAM, TOKEN, *[b": still here\n\n", 0.05] * 120], "no next token within 0.2 s"),
     ],
 )
 def test_no_token_for_too_long_is_a_timeout(ask, steps, reason):
     answer = ask(*steps, idle_s=0.2)
     assert (answer.status, answer.reason) == ("timeout", reason)
-    assert answer.ended_s - answer.sent_s < 0.5
+    assert answer.ended_s - answer.sent_s > 0.19
 
 
 def test_a_slow_and_steady_stream_is_no_timeout(ask):
@@ -239,7 +242,7 @@ def test_a_slow_and_steady_stream_is_no_timeout(ask):
 def test_a_stream_that_stays_open_after_its_end_is_not_waited_for(ask):
     answer = ask(STREAM, LAST, DONE, HOLD, idle_s=60.0)
     assert answer.status == "ok"
-    assert answer.ended_s - answer.times_s[0] < 2.0
+    assert answer.ended_s - answer.times_s[0] < HELD_S / 2
 
 
 @pytest.mark.parametrize(

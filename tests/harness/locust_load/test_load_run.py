@@ -16,6 +16,8 @@ from harness.locust_load.tokens import Texts
 from harness.records import read_cells
 from harness.results.file import read_run
 
+pytestmark = pytest.mark.loopback
+
 WARM = {"num_warmups": "2"}
 
 

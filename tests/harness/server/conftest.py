@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,10 +127,16 @@ def starting(plugin_path: Path) -> Iterator[Start]:
     """Starts servers; whatever still runs at the end is ended."""
     started: list[Server] = []
 
-    def start(engine: str, *options: str, ready: bool = True, **variables: str) -> Server:
+    def start(
+        engine: str,
+        *options: str,
+        ready: bool = True,
+        command: Sequence[str] = COMMAND,
+        **variables: str,
+    ) -> Server:
         python_path = os.pathsep.join([str(plugin_path), os.environ.get("PYTHONPATH", "")])
         process = subprocess.Popen(
-            [*COMMAND, "--engine", engine, "--port", "0", "--threads", "1", *options],
+            [*command, "--engine", engine, "--port", "0", "--threads", "1", *options],
             env=os.environ | {"PYTHONPATH": python_path} | variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

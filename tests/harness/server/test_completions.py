@@ -7,6 +7,8 @@ import threading
 
 import pytest
 
+pytestmark = pytest.mark.loopback
+
 TEXT = "Zürich 🔥 na ďalej, okay"
 EOS = 2
 

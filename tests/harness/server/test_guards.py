@@ -29,6 +29,7 @@ def ask(server, **headers):
     )
 
 
+@pytest.mark.loopback
 @pytest.mark.parametrize(
     "header", [None, "", "Bearer", f"Bearer {KEY}x", f"Basic {KEY}", KEY, "Bearer é"]
 )
@@ -39,6 +40,7 @@ def test_a_missing_or_wrong_key_is_a_401(locked, header):
     assert response.headers["www-authenticate"] == "Bearer"
 
 
+@pytest.mark.loopback
 def test_the_right_key_opens_and_watching_needs_none(locked):
     assert ask(locked, Authorization=f"Bearer {KEY}").status_code == 200
     assert ask(locked, Authorization=f"bearer {KEY}").status_code == 200
@@ -46,12 +48,14 @@ def test_the_right_key_opens_and_watching_needs_none(locked):
     assert [locked.get(path).status_code for path in ("/health", "/ready", "/metrics")] == [200] * 3
 
 
+@pytest.mark.loopback
 def test_the_key_is_nowhere_to_be_read(locked):
     ask(locked, Authorization=f"Bearer {KEY}x")
     assert KEY not in "\n".join(locked.lines)
     assert KEY not in locked.get("/metrics").text
 
 
+@pytest.mark.loopback
 @pytest.mark.parametrize("variable", ["NOT_SET_AT_ALL", "EMPTY"])
 def test_a_key_that_is_not_there_is_a_mistake(start, variable):
     server = start("echo", "--api-key-env", variable, ready=False, EMPTY="")
@@ -60,6 +64,7 @@ def test_a_key_that_is_not_there_is_a_mistake(start, variable):
     assert f"--api-key-env names '{variable}'" in server.lines[-1]
 
 
+@pytest.mark.loopback
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_body_that_is_too_large_is_a_413(locked, chunked):
     body = json.dumps({"prompt": "a" * 20_000, "max_tokens": 1}).encode()
@@ -123,6 +128,7 @@ def test_a_body_that_trickles_is_bounded_as_a_whole():
     assert caught.value.status_code == 413
 
 
+@pytest.mark.loopback
 def test_a_full_queue_is_a_429_that_says_when_to_come_back(start):
     server = start("echo[slots=1,step_ms=20]", "--max-waiting", "1")
     with (

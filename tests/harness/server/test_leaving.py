@@ -15,6 +15,8 @@ import httpx
 import psutil
 import pytest
 
+pytestmark = pytest.mark.loopback
+
 LIMIT_S = 60
 NUM_BLOCKS = 256
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import signal
 import socket
+import sys
 import threading
 import time
 
 import httpx
 import psutil
 import pytest
+
+pytestmark = pytest.mark.loopback
 
 RAISES, DIES, RAISES_FIRST = 3999, 3998, 3996
 LIMIT_S = 60
@@ -68,10 +71,35 @@ def test_a_second_signal_ends_at_once(start):
         server.process.send_signal(signal.SIGTERM)
         wait_until(lambda: server.get("/ready").status_code == 503)
         next(lines)
-        sent_s = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
-        assert server.wait() == 128 + signal.SIGTERM
-        assert time.monotonic() - sent_s < 3
+        assert server.wait() == 128 + signal.SIGTERM  # a drained server's would be 0
+    wait_until(lambda: gone(engine))
+
+
+IMPATIENT = """
+import functools
+from harness.cli import main
+from harness.server import options, serve
+options.Limits = functools.partial(options.Limits, longest_silence_s=1.0)
+serve._CLOSE_WITHIN_S = 0.5
+main.main()
+"""
+
+
+def test_an_engine_that_is_stuck_does_not_keep_the_server_from_ending(start):
+    server = start("echo[step_ms=900000]", command=[sys.executable, "-c", IMPATIENT, "serve"])
+    engine = engine_of(server)
+    answers = []
+    client = threading.Thread(
+        target=lambda: answers.append(server.post(prompt=[500], max_tokens=5)), daemon=True
+    )
+    client.start()
+    wait_until(lambda: server.metric("num_requests_waiting") == 1)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.wait() == 1
+    client.join(LIMIT_S)
+    assert answers[0].status_code == 500
+    assert "has made no step" in answers[0].json()["error"]["message"]
     wait_until(lambda: gone(engine))
 
 
@@ -95,11 +123,10 @@ def test_a_killed_engine_ends_its_requests_and_the_server(start):
     engine = engine_of(server)
     with server.stream(prompt=[500], max_tokens=500) as stream:
         lines = begin(stream)
-        killed_s = time.monotonic()
         engine.kill()
         rest = "\n".join(lines)
-        assert time.monotonic() - killed_s < 1
         assert "SIGKILL" in rest
+        assert rest.count("data: ") < 400  # of the 500 tokens that were asked for
         assert "[DONE]" not in rest
     assert server.wait() == 1
     assert any(line.startswith("error: the engine's process") for line in server.lines)

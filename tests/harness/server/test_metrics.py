@@ -127,6 +127,21 @@ def test_what_leaves_is_neither_a_success_nor_a_latency(bench):
     assert value(bench.metrics, "num_requests_running") == 0
 
 
+def test_the_time_in_the_queue_counts_of_all_that_ran(bench):
+    bench.submit("a", "b", "c")
+    stats = RequestStats(queue_s=0.25, num_steps=2)
+    never = RequestStats(queue_s=None, num_steps=0)
+    ends = [
+        Finish("a", "cancelled", stats=stats),
+        Finish("b", "failed", stats=stats),
+        Finish("c", "cancelled", stats=never),
+    ]
+    bench.step({"a": 1, "b": 1}, ends)
+    assert value(bench.metrics, "request_queue_time_seconds_count") == 2
+    assert value(bench.metrics, "time_to_first_token_seconds_count") == 2
+    assert value(bench.metrics, "e2e_request_latency_seconds_count") == 0
+
+
 def test_the_engines_own_counts_are_summed(bench):
     bench.submit("a")
     bench.step({"a": 1}, preemptions=2, prompt=10, recomputed=4, padding=3)
@@ -171,6 +186,7 @@ def test_the_documentation_lists_every_metric_and_no_other(bench):
     assert exposed == listed
 
 
+@pytest.mark.loopback
 def test_a_served_request_shows(echo):
     before = echo.metric("generation_tokens_total")
     echo.post(prompt=[500] * 7, max_tokens=4)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import openai
 import pytest
 
+pytestmark = pytest.mark.loopback
+
 TEXT = "Zürich 🔥 na ďalej"
 
 

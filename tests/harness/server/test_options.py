@@ -42,6 +42,7 @@ def test_the_key_comes_from_the_environment():
         ({"max_waiting": "-1"}, "--max-waiting is '-1'; expected a whole number >= 0"),
         ({"max_body": "big"}, "--max-body is 'big'; expected a size"),
         ({"engine": "static,continuous"}, "names 2 engines; expected one"),
+        ({"engine": "openai[model=tiny]"}, "which is a server already; expected an engine that"),
         ({"engine": "x"}, "unknown engine 'x'"),
         ({"dtype": "int8"}, "--dtype is 'int8'"),
         ({"api_key_env": "K"}, "--api-key-env names 'K'"),
@@ -50,3 +51,10 @@ def test_the_key_comes_from_the_environment():
 def test_mistakes_are_told(fields, says):
     with pytest.raises(CbbenchError, match=says.replace("[", r"\[")):
         read(**fields)
+
+
+@pytest.mark.parametrize("name", ["openai", "server", "served", "vllm", "sglang"])
+def test_a_server_is_no_engine_to_serve(name):
+    settings = "[command=x --port {port}]" if name == "server" else ""
+    with pytest.raises(CbbenchError, match=f"--engine is '{name}.* is a server already"):
+        read(engine=name + settings)

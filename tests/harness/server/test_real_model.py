@@ -18,6 +18,8 @@ from engines.registry import (
 )
 from workloads.sources import ScheduledSource
 
+pytestmark = pytest.mark.loopback
+
 ENGINES = [
     "continuous[max_num_seqs=8]",
     "static[max_batch_size=4]",

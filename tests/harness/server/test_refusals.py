@@ -7,6 +7,8 @@ import json
 import httpx
 import pytest
 
+pytestmark = pytest.mark.loopback
+
 FAILS = 3997
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
@@ -12,6 +13,7 @@ from engines.models.text_data import text_data
 from harness.server.bodies import CompletionBody
 from harness.server.desk import Desk
 from harness.server.errors import ApiError
+from harness.server.mailbox import Mailbox
 from harness.server.messages import Gone, NotBuilt, Ready
 from harness.server.metrics import ServerMetrics
 from harness.server.service import Limits, Service
@@ -55,6 +57,12 @@ def test_phases_and_what_they_answer(service):
     assert service.phase == "gone"
 
 
+def test_a_server_that_was_told_to_end_does_not_become_ready(service):
+    service.drain()
+    service.receive(Ready(INFO, text_data("tiny")))
+    assert states(service) == ("draining", 200, 503)
+
+
 def test_why_an_engine_was_not_built_is_kept(service):
     service.receive(NotBuilt("mistake", "no such model"))
     service.receive(Gone("ended early with exit code 1"))
@@ -65,8 +73,24 @@ def test_an_engine_that_makes_no_step_is_not_healthy(service, clock):
     service.receive(Ready(INFO, text_data("tiny")))
     standing = service.check_phase()
     job = standing.reader.completion(CompletionBody(prompt="a"))
-    service.desk.submit(job.requests, None, lambda: None)
+    service.desk.submit(job.requests, Mailbox(9), lambda: None)
     clock.advance(299)
     assert status(service.check_health) == 200
     clock.advance(2)
     assert status(service.check_health) == 503
+
+
+def test_an_engine_that_makes_no_step_is_not_waited_for_at_the_end(service, clock):
+    service.receive(Ready(INFO, text_data("tiny")))
+    job = service.check_phase().reader.completion(CompletionBody(prompt="a"))
+    mailbox = Mailbox(9)
+    service.desk.submit(job.requests, mailbox, lambda: None)
+    service.drain()
+    clock.advance(299)
+    assert not service.is_drained()
+    assert service.how_it_ended == ""
+    clock.advance(2)
+    assert service.is_drained()
+    assert service.how_it_ended == "has made no step for 301 s"
+    finish = asyncio.run(mailbox.take())[0].finish
+    assert (finish.status, "has made no step" in finish.reason) == ("failed", True)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import time
 
 import httpx
+import pytest
+
+pytestmark = pytest.mark.loopback
+HELD_BACK_S = 0.035  # Linux waits at least 40 ms for an acknowledgement that comes late
 
 
 def test_an_answer_in_two_writes_is_not_held_back_by_the_system(echo):
@@ -14,4 +18,5 @@ def test_an_answer_in_two_writes_is_not_held_back_by_the_system(echo):
             begun_s = time.perf_counter()
             client.get(f"{echo.url}/health")
             durations_s.append(time.perf_counter() - begun_s)
-    assert sorted(durations_s)[30] < 0.03  # the first few of a connection are never held back
+    fastest_s, median_s = sorted(durations_s)[0], sorted(durations_s)[30]
+    assert median_s < fastest_s + HELD_BACK_S  # the first few of a connection never are
