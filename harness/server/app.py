@@ -53,8 +53,7 @@ def make_app(service: Service, api_key: str | None) -> ASGIApp:
     return Guards(
         app,
         api_key=api_key,
-        most_body_bytes=service.limits.most_body_bytes,
-        body_within_s=service.limits.body_within_s,
+        limits=service.limits.body,
         count=service.metrics.answered,
     )
 
@@ -114,7 +113,8 @@ async def _answer(service: Service, body: CompletionBody | ChatBody) -> Response
     standing = service.check_phase()
     service.check_model(body.model)
     if _characters(body) > _LONG_BODY:
-        job = await asyncio.to_thread(_read, standing.reader, body)
+        with service.reading():
+            job = await asyncio.to_thread(_read, standing.reader, body)
         service.check_phase()
     else:
         job = _read(standing.reader, body)

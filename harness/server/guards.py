@@ -1,11 +1,10 @@
-"""Stands before the app: who may come in, and how large and how slow a body may be.
+"""Stands before the app: who may come in, and with what body.
 
 Plain ASGI, so that a refused body is never read and a stream is never buffered.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 from collections.abc import Callable
 from typing import Final
@@ -13,7 +12,9 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from harness.server.bounded_body import BodyLimits, BoundedBody, check_length
 from harness.server.errors import ApiError, error_response
+from harness.server.room import Room
 
 _GUARDED: Final = "/v1/"
 _SCHEME: Final = "bearer "
@@ -27,14 +28,13 @@ class Guards:
         app: ASGIApp,
         *,
         api_key: str | None,
-        most_body_bytes: int,
-        body_within_s: float,
+        limits: BodyLimits,
         count: Callable[[str, int], None],
     ) -> None:
         self._app = app
         self._api_key = None if api_key is None else api_key.encode()
-        self._most_body_bytes = most_body_bytes
-        self._body_within_s = body_within_s
+        self._limits = limits
+        self._room = Room(limits.at_once * limits.most_bytes)
         self._count = count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,11 +48,15 @@ class Guards:
 
         try:
             self._check_key(scope)
-            self._check_length(scope)
+            check_length(scope, self._limits)
         except ApiError as error:
             await error_response(error)(scope, receive, counted)
             return
-        await self._app(scope, self._bounded(receive), counted)
+        body = BoundedBody(scope, receive, self._room, self._limits)
+        try:
+            await self._app(scope, body.receive, counted)
+        finally:
+            body.leave()
 
     def _check_key(self, scope: Scope) -> None:
         if self._api_key is None or not scope["path"].startswith(_GUARDED):
@@ -66,43 +70,3 @@ class Guards:
                 code="invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-
-    def _check_length(self, scope: Scope) -> None:
-        told = Headers(scope=scope).get("content-length", "")
-        if told.isdecimal() and int(told) > self._most_body_bytes:
-            raise self._too_large()
-
-    def _too_large(self) -> ApiError:
-        return ApiError(
-            413,
-            f"the body is larger than {self._most_body_bytes} bytes",
-            code="body_too_large",
-            headers={"Connection": "close"},
-        )
-
-    def _bounded(self, receive: Receive) -> Receive:
-        """The same body, of bounded size and time; what comes after it is let through."""
-        size = 0
-        is_whole = False
-        deadline_s = asyncio.get_running_loop().time() + self._body_within_s
-
-        async def bounded() -> Message:
-            nonlocal size, is_whole
-            if is_whole:
-                return await receive()
-            try:
-                async with asyncio.timeout_at(deadline_s):
-                    message = await receive()
-            except TimeoutError:
-                raise ApiError(
-                    408,
-                    f"the body did not come within {self._body_within_s:g} s",
-                    headers={"Connection": "close"},
-                ) from None
-            size += len(message.get("body", b""))
-            if size > self._most_body_bytes:
-                raise self._too_large()
-            is_whole = not message.get("more_body", False)
-            return message
-
-        return bounded

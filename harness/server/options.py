@@ -14,6 +14,7 @@ from engines.api import CbbenchError
 from engines.registry import EngineEntry, EngineSpec, installed_engines
 from engines.settings import byte_size, natural
 from harness.run.config import RunOptions, read_options
+from harness.server.bounded_body import BodyLimits
 from harness.server.serve import ServeConfig
 from harness.server.service import Limits
 
@@ -75,7 +76,7 @@ def read_serve_options(
         api_key=_api_key(options.api_key_env, os.environ if environment is None else environment),
         limits=Limits(
             most_waiting=_read(options.max_waiting, "--max-waiting", natural),
-            most_body_bytes=_read(options.max_body, "--max-body", byte_size),
+            body=BodyLimits(_read(options.max_body, "--max-body", byte_size)),
         ),
     )
 

@@ -6,12 +6,14 @@ Belongs to the event loop's thread. It takes the engine's messages and decides o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
 from engines.api import EngineInfo, StepEvents
 from harness.server.answering import Answering, Patience
+from harness.server.bounded_body import BodyLimits
 from harness.server.desk import Desk
 from harness.server.errors import ApiError, overloaded, unavailable
 from harness.server.jobs import Job, JobReader
@@ -28,8 +30,7 @@ class Limits:
     """`most_waiting` requests may wait beside those that the engine has slots for."""
 
     most_waiting: int = 256
-    most_body_bytes: int = 4 * 2**20
-    body_within_s: float = 30.0
+    body: BodyLimits = field(default_factory=BodyLimits)
     longest_silence_s: float = 300.0
     patience: Patience = field(default_factory=Patience)
 
@@ -65,6 +66,7 @@ class Service:
         self.not_built: NotBuilt | None = None
         self.how_it_ended = ""
         self.standing: Standing | None = None
+        self._num_being_read = 0
         self._draw_bits = draw_bits
         self._on_change = on_change
         self._wall_s = wall_s
@@ -128,19 +130,42 @@ class Service:
                 code="model_not_found",
             )
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """While a long prompt is made into tokens beside the event loop: it takes a place.
+
+        Raises `ApiError` 429 when the queue is full.
+        """
+        self._check_room(1)
+        self._num_being_read += 1
+        try:
+            yield
+        finally:
+            self._num_being_read -= 1
+
     def answer(self, job: Job, standing: Standing) -> Answering:
         """Raises `ApiError` 429 when the queue is full."""
-        most = (standing.info.slots or 0) + self.limits.most_waiting
+        most = self._most
         if len(job.requests) > most:
             raise ApiError(
                 400, f"{len(job.requests)} prompts in one request; at most {most}", param="prompt"
             )
-        if self.desk.in_flight + len(job.requests) > most:
-            raise overloaded(
-                f"the queue is full: {self.desk.in_flight} requests in flight, at most {most}"
-            )
+        self._check_room(len(job.requests))
         shape = Shape(job.endpoint, job.answer_id, int(self._wall_s()), self.model_name)
         return Answering(job, shape, self.desk, standing.text, self.limits.patience)
+
+    @property
+    def _most(self) -> int:
+        """Requests at once."""
+        slots = self.standing.info.slots if self.standing is not None else None
+        return (slots or 0) + self.limits.most_waiting
+
+    def _check_room(self, newcomers: int) -> None:
+        inside = self.desk.in_flight + self._num_being_read
+        if inside + newcomers > self._most:
+            raise overloaded(
+                f"the queue is full: {inside} requests in flight, at most {self._most}"
+            )
 
     def _enter(self, phase: Phase) -> None:
         self.phase = phase

@@ -8,6 +8,7 @@ import json
 import httpx
 import pytest
 
+from harness.server.bounded_body import BodyLimits
 from harness.server.errors import ApiError
 from harness.server.guards import Guards
 
@@ -102,8 +103,7 @@ def guarded(within_s, *parts, length=None):
     guards = Guards(
         app,
         api_key=None,
-        most_body_bytes=10,
-        body_within_s=within_s,
+        limits=BodyLimits(most_bytes=10, within_s=within_s),
         count=lambda path, status: None,
     )
     headers = [] if length is None else [(b"content-length", str(length).encode())]

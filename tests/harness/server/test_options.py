@@ -20,7 +20,7 @@ def test_defaults_are_safe():
     config = read()
     assert (config.host, config.api_key) == ("127.0.0.1", None)
     assert config.limits.most_waiting == 256
-    assert config.limits.most_body_bytes == 4 * 2**20
+    assert config.limits.body.most_bytes == 4 * 2**20
     assert config.engine.settings["max_num_seqs"] == 8
     assert config.model_name == "tiny"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import ExitStack
 
 import pytest
 
@@ -94,3 +95,16 @@ def test_an_engine_that_makes_no_step_is_not_waited_for_at_the_end(service, cloc
     assert service.how_it_ended == "has made no step for 301 s"
     finish = asyncio.run(mailbox.take())[0].finish
     assert (finish.status, "has made no step" in finish.reason) == ("failed", True)
+
+
+def test_prompts_that_are_being_read_take_places_too(service):
+    service.receive(Ready(INFO, text_data("tiny")))
+    most = INFO.slots + service.limits.most_waiting
+    with ExitStack() as reading:
+        for _ in range(most):
+            reading.enter_context(service.reading())
+        with pytest.raises(ApiError) as caught, service.reading():
+            pass
+        assert caught.value.status_code == 429
+    with service.reading():
+        pass
