@@ -81,6 +81,14 @@ class _Stream:
     left: int
     done: asyncio.Future[None]
 
+    def write(self) -> None:
+        """One chunk; to a client that has left, nothing more. A closed transport raises."""
+        if self.transport.is_closing():
+            self.left = 0
+            return
+        self.transport.write(self.chunk)
+        self.left -= 1
+
 
 class Pacer:
     """One timer for all streams: at each beat it writes to those that are due."""
@@ -119,9 +127,8 @@ class Pacer:
         while self._due and self._due[0][0] <= now_s:
             due_s, order, stream = self._due[0]
             self._census.late_s = max(self._census.late_s, now_s - due_s)
-            stream.transport.write(stream.chunk)
-            stream.left -= 1
-            if stream.left and not stream.transport.is_closing():
+            stream.write()
+            if stream.left:
                 heapq.heapreplace(self._due, (due_s + self._gap_s, order, stream))
             else:
                 heapq.heappop(self._due)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from itertools import pairwise
 
@@ -17,7 +18,7 @@ from engines.remote.certificate import (
     read_census,
 )
 from engines.remote.client import Client, Target
-from engines.remote.noop_server import Pace, grid_lags_s
+from engines.remote.noop_server import Census, Pace, Pacer, grid_lags_s
 from engines.remote.options import RemoteOptions
 
 
@@ -127,6 +128,39 @@ def test_the_noop_server_paces_and_counts(play, engine_for):
     assert times[0] >= 0.1
     assert (times[-1] - times[0]) / 5 == pytest.approx(0.02, abs=0.01)
     assert (seen["most_open_streams"], len(seen["arrivals_s"]), seen["lags_s"]) == (3, 3, [])
+
+
+class Line:
+    """A transport that counts; its client leaves between two beats, and then it raises as uvloop's.
+
+    `leaves_after`: that many writes.
+    """
+
+    def __init__(self, leaves_after=None):
+        self.leaves_after, self.written, self.closed = leaves_after, 0, False
+
+    def is_closing(self):
+        return self.closed
+
+    def close(self):
+        self.closed = True
+
+    def write(self, _):
+        if self.closed:
+            raise RuntimeError("unable to perform operation; the handler is closed")
+        self.written += 1
+        if self.written == self.leaves_after:
+            asyncio.get_running_loop().call_soon(self.close)
+
+
+def test_a_client_that_leaves_holds_no_other_stream_up():
+    async def scene():
+        pacer, lines = Pacer(0.002, Census()), [Line(leaves_after=3), Line()]
+        plays = [pacer.play(line, b"x", 10, time.perf_counter()) for line in lines]
+        await asyncio.wait_for(asyncio.gather(*plays), 10)
+        return [line.written for line in lines]
+
+    assert asyncio.run(scene()) == [3, 10]
 
 
 @pytest.mark.loopback
