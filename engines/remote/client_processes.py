@@ -97,8 +97,14 @@ class ClientProcesses:
         """One command each, side by side."""
         for process, command in zip(self._processes, commands, strict=True):
             process.send(command)
-        for process in self._processes:
-            process.expect_done()
+        troubles: list[Exception] = []
+        for process in self._processes:  # each is heard, or its answer would be the next one's
+            try:
+                process.expect_done()
+            except (RuntimeError, CbbenchError) as error:
+                troubles.append(error)
+        if troubles:
+            raise troubles[0]
 
 
 class _Process:
@@ -218,7 +224,12 @@ class _Dealing:
         by_connection = {process.connection: i for i, process in self._running.items()}
         for ready in wait(list(by_connection), pause_s):
             index = by_connection[cast(Connection, ready)]
-            self._hear(index, self._processes[index].receive())
+            try:
+                answer = self._processes[index].receive()
+            except (RuntimeError, CbbenchError):
+                del self._running[index]  # that was its last word
+                raise
+            self._hear(index, answer)
 
     def _hear(self, index: int, answer: Answer) -> None:
         if isinstance(answer, Done):

@@ -117,6 +117,36 @@ def test_a_process_that_dies_breaks_the_run_loudly(serve, engine_for):
         engine.run(ScheduledSource(requests(2), clock), _sink({}), clock)
 
 
+def test_an_error_inside_a_process_ends_the_run_with_it_and_leaves_all_usable(serve, engine_for):
+    engine = engine_for(serve(two_tokens).url, client_processes=2, api="chat")
+    met = []
+
+    def run():
+        impossible = Request("r0", (-1,), 2)  # no tokenizer makes a text of it
+        clock = WallClock()
+        try:
+            engine.run(ScheduledSource([impossible], clock), _sink({}), clock)
+        except RuntimeError as error:
+            met.append(str(error))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert len(met) == 1
+    assert "OverflowError" in met[0]
+    clock, ends = WallClock(), {}
+    engine.run(ScheduledSource(requests(4), clock), _sink(ends), clock)
+    assert ends == dict.fromkeys(("r0", "r1", "r2", "r3"), "ok")
+
+
+def test_what_one_process_cannot_prepare_leaves_no_answer_behind(serve, engine_for):
+    engine = engine_for(serve(two_tokens).url, client_processes=2, api="chat")
+    with pytest.raises(RuntimeError, match="OverflowError"):
+        engine.prepare([Request("bad", (-1,), 2), *requests(1, 0.0)], None)
+    assert not any(process.connection.poll(0.5) for process in engine._player._processes)
+
+
 def test_a_mistake_comes_out_of_a_process_as_one(engine_for, monkeypatch):
     with pytest.raises(CbbenchError, match="tokenizer"):
         engine_for("http://127.0.0.1:9", api="chat", tokenizer="/nowhere", client_processes=2)
