@@ -31,14 +31,22 @@ TRANSPORT_ERRORS: Final = (
     EOFError,
     TimeoutError,
     ssl.SSLError,
+    UnicodeError,  # of a name that cannot be one of a host
 )
-
-
 _UNDERNEATH: Final = "cbbench.aiohttp"
 
 
 class _Opened(Exception):
     """A connection stands; no request is to be sent on it."""
+
+
+class _Response(aiohttp.ClientResponse):
+    """Its status may be told in any bytes; the libraries above know only characters."""
+
+    async def start(self, connection: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        await super().start(connection)
+        self.reason = (self.reason or "").encode(errors="replace").decode()
+        return self
 
 
 class _Transport(AiohttpTransport):
@@ -80,6 +88,7 @@ class Connections:
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
             trace_configs=traces,
+            response_class=_Response,
         )
         self._timeout = aiohttp.ClientTimeout(sock_connect=connect_timeout_s)
         proxy = None if local else proxy_for(root)

@@ -84,10 +84,14 @@ MODELS = {"data": [{"id": "m", "owned_by": "nobody", "max_model_len": 512}]}
 
 
 class ScriptedServer:
-    """Runs in a thread of its own; `script` answers every POST. Sockets are counted."""
+    """Runs in a thread of its own. Sockets are counted.
+
+    `script` answers every POST with a body; `pages` go before all else, by path.
+    """
 
     def __init__(self, script: Script) -> None:
         self.script = script
+        self.pages: dict[str, Script] = {}
         self.calls: list[Call] = []
         self.sockets = 0
         self.open = 0
@@ -161,7 +165,9 @@ class ScriptedServer:
         value = json.loads(body) if body else {}
         call = Call(path, headers, value, writer, len(self.posts), at_s)
         self.calls.append(call)
-        if path == "/v1/models":
+        if path in self.pages:
+            await self.pages[path](call)
+        elif path == "/v1/models":
             await call.reply(200, self.models, self.headers)
         elif path == "/metrics" and self.metrics is not None:
             await call.reply(200, self.metrics().encode())

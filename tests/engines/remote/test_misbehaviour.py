@@ -122,6 +122,10 @@ async def drains(call):
     await call.reply(503, {"error": {"message": "draining"}})
 
 
+async def drains_in_latin_1(call):
+    await call.raw(b"HTTP/1.1 503 Service indispos\xe9\r\ncontent-length: 4\r\n\r\nbusy")
+
+
 async def finds_a_mistake(call):
     await call.reply(400, {"error": {"message": "temperature is wrong"}})
 
@@ -151,6 +155,7 @@ async def fails_inside(call):
         (redirects, "HTTP 307: redirected to http://127.0.0.1:9/"),
         (is_overloaded, "overload, HTTP 429: the queue is full"),
         (drains, "overload, HTTP 503: draining"),
+        (drains_in_latin_1, "overload, HTTP 503: busy"),
         (finds_a_mistake, "HTTP 400: temperature is wrong"),
         (fails_inside, "HTTP 500: Internal Server Error"),
     ],
@@ -332,6 +337,20 @@ def test_a_server_that_is_down_fails_each_request_with_the_reason(play):
     assert "Connect call failed" in end.reason
     assert end.stats.sent_s is None
     assert any("did not answer" in note for note in played.engine.describe().notes)
+
+
+def test_an_address_that_can_be_no_hosts_fails_each_request_with_the_reason(play):
+    played = play("http://a..b/v1", 2)
+    assert {end.status for end in played.sink.ends.values()} == {"failed"}
+    assert any("did not answer" in note for note in played.engine.describe().notes)
+
+
+def test_a_server_whose_status_is_in_no_characters_can_be_looked_at(serve, play):
+    server = serve(good)
+    server.pages["/v1/models"] = drains_in_latin_1
+    played = play(server)
+    assert outcome(played) == ("ok", "")
+    assert any("HTTP 503" in note for note in played.engine.describe().notes)
 
 
 def test_a_broken_connection_is_tried_again_only_if_asked_and_then_reported(serve, play):
