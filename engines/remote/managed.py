@@ -26,7 +26,7 @@ from engines.api import (
 )
 from engines.models.aside import dtype_of, files_of
 from engines.registry import BuildContext
-from engines.remote.managed_server import ManagedServer, filled_in, free_port
+from engines.remote.managed_server import ManagedServer, filled_in, free_port, listens
 from engines.remote.openai import RemoteEngine, read_key
 from engines.remote.options import read_options
 
@@ -110,7 +110,7 @@ class ManagedEngine:
     def __init__(
         self, recipe: Recipe, settings: Mapping[str, JsonValue], context: BuildContext
     ) -> None:
-        self._port = cast("int | None", settings["port"]) or free_port()
+        self._port = _port(cast("int | None", settings["port"]))
         root = f"http://{_HOST}:{self._port}"
         options = read_options({**settings, "base_url": root})
         self._folder = tempfile.TemporaryDirectory(prefix="cbbench-model-")
@@ -173,6 +173,16 @@ class ManagedEngine:
             self._server.close()
             self._server = None
         self._folder.cleanup()
+
+
+def _port(wanted: int | None) -> int:
+    """`wanted`, or any that is free. Raises `CbbenchError` where somebody listens already."""
+    if wanted is not None and listens(wanted):
+        raise CbbenchError(
+            f"port={wanted}, but a server listens there already and would be measured instead; "
+            "end it, or leave port out"
+        )
+    return wanted or free_port()
 
 
 def _python_of(package: str, settings: Mapping[str, JsonValue]) -> str:

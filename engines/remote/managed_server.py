@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from http.client import HTTPException
 from typing import Any, Final
 from urllib.error import URLError
 from urllib.request import ProxyHandler, Request, build_opener
@@ -43,13 +44,13 @@ class ManagedServer:
         self._ended: str | None = None
 
     def wait(self, url: str, timeout_s: float, key: str | None) -> None:
-        """Until `url` is answered with 200.
+        """Until `url` is answered with 200, and by no other than this server, as far as it lives.
 
         Raises `CbbenchError` when the server has ended, or does not answer in time; it is closed
         then.
         """
         deadline_s = time.monotonic() + timeout_s
-        while not _answers(url, key):
+        while not _answers(url, key) or self.ended() is not None:
             ended = self.ended()
             if ended is None and time.monotonic() > deadline_s:
                 self.close()
@@ -66,14 +67,13 @@ class ManagedServer:
         return self._ended
 
     def fallen(self, port: int) -> str | None:
-        """How it ended, if nobody listens at `port` any more; waits for the word on that."""
+        """How it ended, whoever listens at `port` now; waits for the word where nobody does."""
         deadline_s = time.monotonic() + self._stop_timeout_s + _PATIENCE_S
-        while not listens(port) and time.monotonic() < deadline_s:
-            ended = self.ended()
-            if ended is not None:
-                return ended
+        while (ended := self.ended()) is None and not listens(port):
+            if time.monotonic() > deadline_s:
+                return None
             time.sleep(_POLL_S)
-        return None
+        return ended
 
     def close(self) -> None:
         """Lets it drain, then ends it with everything that it started."""
@@ -121,7 +121,7 @@ def _answers(url: str, key: str | None) -> bool:
         opener = build_opener(ProxyHandler({}))
         with opener.open(Request(url, headers=headers), timeout=_PATIENCE_S) as response:
             return bool(response.status == 200)
-    except (URLError, OSError, ValueError):
+    except (URLError, HTTPException, OSError, ValueError):
         return False
 
 

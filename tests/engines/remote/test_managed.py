@@ -187,6 +187,46 @@ def test_a_server_that_falls_over_breaks_the_run_loudly(script, notes):
     assert gone(notes.pids())
 
 
+def test_a_port_that_is_taken_is_refused(script, notes, serve):
+    with pytest.raises(CbbenchError, match="a server listens there already"):
+        build(script, notes, port=serve().port)
+    assert notes.pids() == []
+
+
+def test_a_server_that_ended_is_not_taken_for_the_one_that_answers(script, notes, serve):
+    words = [sys.executable, str(script), os.fspath(notes), "0", "dies"]
+    server = ManagedServer(words, {}, 0.5)
+    end_s = time.monotonic() + 10
+    while server.ended() is None and time.monotonic() < end_s:
+        time.sleep(0.05)
+    with pytest.raises(CbbenchError, match="no such model"):
+        server.wait(f"{serve().url}/models", 5, None)
+    server.close()
+
+
+def test_a_server_that_fell_is_told_whoever_listens_in_its_place(script, notes, serve):
+    words = [sys.executable, str(script), os.fspath(notes), "0", "dies"]
+    server = ManagedServer(words, {}, 0.5)
+    end_s, port = time.monotonic() + 10, serve().port
+    while (ended := server.fallen(port)) is None and time.monotonic() < end_s:
+        time.sleep(0.05)
+    assert "no such model" in ended
+    server.close()
+
+
+def test_what_is_no_http_is_no_answer_yet(script, notes, serve):
+    async def speaks_no_http(call):
+        await call.raw(b"220 mail.example ESMTP\r\n\r\n")
+        call.writer.close()
+
+    other = serve()
+    other.pages["/v1/models"] = speaks_no_http
+    words = [sys.executable, str(script), os.fspath(notes), str(free_port()), "drains"]
+    server = ManagedServer(words, {}, 0.5)
+    with pytest.raises(CbbenchError, match=r"did not answer .* within 1 s"):
+        server.wait(f"{other.url}/models", 1.0, None)
+
+
 OWNER = """
 import sys, time
 from engines.remote.managed_server import ManagedServer
