@@ -16,6 +16,7 @@ import httpx
 from engines.remote.completion import shortened
 from engines.remote.connections import TRANSPORT_ERRORS
 from engines.remote.exchange import trouble
+from engines.remote.pages import fetch
 
 Kind = Literal["cbbench", "vllm", "sglang", "tgi", "unknown"]
 _PATIENCE_S: Final = 5.0
@@ -43,16 +44,16 @@ class ServerFacts:
 async def discover(client: httpx.AsyncClient, root: str, model: str | None) -> ServerFacts:
     """Asks `/v1/models`; of the entries, that of `model` counts, else the first."""
     try:
-        response = await client.get(f"{root}/v1/models", timeout=_PATIENCE_S)
+        page = await fetch(client, "GET", f"{root}/v1/models", _PATIENCE_S)
     except TRANSPORT_ERRORS as error:
         return ServerFacts(problem=trouble("the server did not answer before the run", error))
-    keeps_alive = response.headers.get("connection", "").lower() != "close"
-    if response.status_code != 200:
-        told = f"HTTP {response.status_code}"
+    keeps_alive = page.headers.get("connection", "").lower() != "close"
+    if page.status != 200:
+        told = f"HTTP {page.status}"
         return ServerFacts(keeps_alive=keeps_alive, problem=f"the server lists no models: {told}")
-    entries = _entries(response.content)
+    entries = _entries(page.body)
     if not entries:
-        told = shortened(response.text)[:80]
+        told = shortened(page.text)[:80]
         return ServerFacts(keeps_alive=keeps_alive, problem=f"the server lists no models: {told}")
     chosen = next((entry for entry in entries if entry["id"] == model), entries[0])
     length = chosen.get("max_model_len")
@@ -70,10 +71,10 @@ async def reset_caches(client: httpx.AsyncClient, root: str, kind: Kind) -> bool
     if path is None:
         return None
     try:
-        response = await client.post(f"{root}{path}", timeout=_PATIENCE_S)
+        page = await fetch(client, "POST", f"{root}{path}", _PATIENCE_S)
     except TRANSPORT_ERRORS:
         return False
-    return response.status_code == 200
+    return page.status == 200
 
 
 def _entries(content: bytes) -> list[Mapping[str, Any]]:

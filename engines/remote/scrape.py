@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from engines.api import JsonValue
 from engines.remote.connections import TRANSPORT_ERRORS, proxy_for
 from engines.remote.options import is_loopback
+from engines.remote.pages import fetch, fetch_blocking
 
 INTERVAL_S: Final = 0.5
 _PATIENCE_S: Final = 2.0
@@ -108,10 +109,10 @@ def _value(field: str, names: Sequence[str], found: Mapping[str, list[float]]) -
 async def fetch_page(client: httpx.AsyncClient, root: str) -> str:
     """The page, over a client's own connections; empty where there is none."""
     try:
-        response = await client.get(f"{root}/metrics", timeout=_PATIENCE_S)
+        page = await fetch(client, "GET", f"{root}/metrics", _PATIENCE_S)
     except TRANSPORT_ERRORS:
         return ""
-    return response.text if response.status_code == 200 else ""
+    return page.text if page.status == 200 else ""
 
 
 class Scraper:
@@ -123,8 +124,7 @@ class Scraper:
         self._before = Reading()
         self._during: list[Reading] = []
         self._missed = 0
-        self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._watch: tuple[threading.Thread, threading.Event] | None = None
 
     def begin(self, page: str) -> None:
         """The page that counts start from."""
@@ -134,15 +134,20 @@ class Scraper:
     def watch(self) -> None:
         """Looks again and again until `unwatch`, if there was anything to see."""
         if self._before.says_something:
-            self._ended.clear()
-            self._thread = threading.Thread(target=self._look_on, name="scraper", daemon=True)
-            self._thread.start()
+            ended = threading.Event()
+            thread = threading.Thread(
+                target=self._look_on, args=(ended,), name="scraper", daemon=True
+            )
+            self._watch = thread, ended
+            thread.start()
 
     def unwatch(self) -> None:
-        self._ended.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        """A look that never comes to its end is left to itself; what it sees counts for nothing."""
+        if self._watch is not None:
+            thread, ended = self._watch
+            self._watch = None
+            ended.set()
+            thread.join(2 * _PATIENCE_S)
 
     def report(self, page: str) -> dict[str, JsonValue] | None:
         """Counts until `page`, gauges within the run; `None` for a server that tells nothing."""
@@ -160,17 +165,23 @@ class Scraper:
             "waiting": _spread([reading.waiting for reading in self._during]),
         }
 
-    def _look_on(self) -> None:
+    def _look_on(self, ended: threading.Event) -> None:
         with self._client() as client:
-            while not self._ended.wait(INTERVAL_S):
-                try:
-                    reading = read_metrics(client.get(f"{self._root}/metrics").text)
-                except (httpx.HTTPError, OSError):
-                    reading = Reading()
+            while not ended.wait(INTERVAL_S):
+                reading = self._look(client)
+                if ended.is_set():
+                    return
                 if reading.says_something:
                     self._during.append(reading)
                 else:
                     self._missed += 1
+
+    def _look(self, client: httpx.Client) -> Reading:
+        try:
+            page = fetch_blocking(client, f"{self._root}/metrics", _PATIENCE_S)
+        except TRANSPORT_ERRORS:
+            return Reading()
+        return read_metrics(page.text) if page.status == 200 else Reading()
 
     def _client(self) -> httpx.Client:
         """One of the thread's own: the requests' loop may be another process's."""
