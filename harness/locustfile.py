@@ -29,7 +29,7 @@ from locust.runners import STATE_MISSING, LocalRunner, MasterRunner, WorkerRunne
 
 from engines.api import CbbenchError, Request
 from harness.locust_load.closing import Outcome
-from harness.locust_load.events import PARTS, context_of, events_of
+from harness.locust_load.events import context_of, count_requests_once, events_of
 from harness.locust_load.layout import lay_out
 from harness.locust_load.load_run import LoadRun
 from harness.locust_load.messages import (
@@ -96,22 +96,6 @@ def build_the_parser_once() -> None:
     """
     parser: Any = argument_parser
     parser.default_args_dict = functools.cache(parser.default_args_dict)
-
-
-def count_requests_once(stats: Any) -> None:
-    """Keeps a request's parts out of locust's total.
-
-    Otherwise its rate would be five times that of the requests, and its share of failures a fifth.
-    """
-    log_request = stats.log_request
-
-    def log(method: str, name: str, response_time: float, content_length: int) -> None:
-        if method in PARTS:
-            stats.get(name, method).log(response_time, content_length)
-        else:
-            log_request(method, name, response_time, content_length)
-
-    stats.log_request = log
 
 
 class CompletionUser(User):

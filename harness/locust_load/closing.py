@@ -118,10 +118,11 @@ def describe(setting: Setting) -> dict[str, JsonValue]:
 
 
 def describe_tally(
-    tally: Tally, users: int, clock_uncertainty_s: float | None, lost_workers: int
+    tally: Tally, users: int, workers: int, clock_uncertainty_s: float | None, lost_workers: int
 ) -> dict[str, JsonValue]:
-    """What only the run itself could show."""
-    waits = f"{tally.waits} requests were due while all {users} users were busy"
+    """What only the run itself could show. A request can be played by its own worker's users."""
+    whose = f"all {users} users" if workers == 1 else "all users of their load worker"
+    waits = f"{tally.waits} requests were due while {whose} were busy"
     if tally.waits:
         waits += f", the longest for {tally.longest_wait_s:.3f} s; their wait counts as latency"
     return {

@@ -37,8 +37,12 @@ class Connection:
         self.aborted = False
         self.idle_since_s = 0.0
 
-    def send(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> None:
+    def send(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str], timeout_s: float
+    ) -> None:
+        """A timeout, of the head or of the body, is a `TimeoutError`."""
         self._whole = False
+        self._socket.settimeout(timeout_s)
         self._http.request(method, path, body or None, dict(headers))
 
     def await_head(self, timeout_s: float) -> tuple[int, str]:

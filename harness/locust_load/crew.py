@@ -14,11 +14,12 @@ from typing import Final, Protocol
 from engines.api import CbbenchError
 from harness.locust_load.clocks import ClockOffset, RoundTrip, measure
 from harness.locust_load.layout import Layout
-from harness.locust_load.messages import Ping, Pong, Prepare, Prepared, ToWorker
+from harness.locust_load.messages import Begin, Begun, Ping, Pong, Prepare, Prepared, ToWorker
 
 PREPARED_WITHIN_S: Final = 300.0
 _USERS_WITHIN_S: Final = 30.0  # a busy worker tells of its users late
 _PONG_WITHIN_S: Final = 2.0
+_BEGUN_WITHIN_S: Final = 1.0
 _PINGS: Final = 8
 _LOST_AFTER_S: Final = 3.0
 _LOOK_EVERY_S: Final = 0.25
@@ -91,6 +92,7 @@ class Crew:
         self._waiting = waiting
         self._prepared: dict[str, Prepared] = {}
         self._pongs: dict[str, RoundTrip] = {}
+        self._to_begin: dict[str, tuple[Begin, float]] = {}
         self._away_since_s: dict[str, float] = {}
         self.members: list[str] = []
         self.clock_uncertainty_s: float | None = None
@@ -109,12 +111,14 @@ class Crew:
     def is_alive(self, worker: str) -> bool:
         return self._wires.is_alive(worker)
 
-    def hear(self, worker: str, message: Prepared | Pong) -> None:
-        if isinstance(message, Prepared):
-            self._prepared[worker] = message
-        else:
-            back_s = time.perf_counter()
-            self._pongs[worker] = RoundTrip(message.sent_s, message.answered_s, back_s)
+    def hear(self, worker: str, message: Prepared | Pong | Begun) -> None:
+        match message:
+            case Prepared():
+                self._prepared[worker] = message
+            case Pong(_, sent_s, answered_s):
+                self._pongs[worker] = RoundTrip(sent_s, answered_s, time.perf_counter())
+            case Begun():
+                self._to_begin.pop(worker, None)
 
     def prepare(self, layout: Layout) -> None:
         """Every worker with users stands ready with the same requests, unless the run is stopped.
@@ -140,6 +144,18 @@ class Crew:
             self.clock_uncertainty_s = max(offset.uncertainty_s for offset in found.values())
         return found
 
+    def begin(self, t0_s: float, offsets: Mapping[str, ClockOffset]) -> None:
+        """Tells every worker, each on its own clock; see `tell_again`."""
+        for worker, offset in offsets.items():
+            self._tell_to_begin(worker, Begin(self._run, t0_s + offset.ahead_s))
+
+    def tell_again(self) -> None:
+        """To begin, those who have not answered: it may have been lost on a broken connection."""
+        now_s = time.perf_counter()
+        for worker, (message, sent_s) in list(self._to_begin.items()):
+            if now_s - sent_s > _BEGUN_WITHIN_S:
+                self._tell_to_begin(worker, message)
+
     def gone(self, worker: str) -> bool:
         """Whether a worker has been away for so long that it is not waited for any more."""
         if self.is_alive(worker):
@@ -151,6 +167,10 @@ class Crew:
     @property
     def _is_stopped(self) -> bool:
         return self._waiting.stopping
+
+    def _tell_to_begin(self, worker: str, message: Begin) -> None:
+        self._to_begin[worker] = message, time.perf_counter()
+        self.send(worker, message)
 
     def _order(self, layout: Layout, place: int) -> Prepare:
         return Prepare(

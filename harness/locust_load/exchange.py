@@ -68,7 +68,7 @@ class Exchange:
         self._sent_s = self._clock()
         self._deadline_s = self._sent_s + self._idle_timeout_s
         try:
-            self._connection.send("POST", path, body, headers)
+            self._connection.send("POST", path, body, headers, self._left_s())
             http_status, content_type = self._connection.await_head(self._left_s())
             if 300 <= http_status < 400:
                 return self._answer("failed", None, f"HTTP {http_status}: redirected elsewhere")

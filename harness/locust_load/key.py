@@ -9,6 +9,8 @@ from typing import Final
 from engines.api import CbbenchError
 
 _SHOWN_AS: Final = "[key]"
+_CUT: Final = "..."
+_TELLING: Final = 4  # characters; fewer say nothing of a key
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,14 @@ class ApiKey:
         return cls(value)
 
     def hide_in(self, text: str) -> str:
-        return text.replace(self.value, _SHOWN_AS) if self.value else text
+        """Also where the text was cut in the middle of the key."""
+        if not self.value:
+            return text
+        text = text.replace(self.value, _SHOWN_AS)
+        if _CUT in text:
+            for length in range(len(self.value) - 1, _TELLING - 1, -1):
+                text = text.replace(self.value[:length] + _CUT, _SHOWN_AS + _CUT)
+        return text
 
     def headers(self) -> dict[str, str]:
         """Those of every request."""

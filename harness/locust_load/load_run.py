@@ -18,7 +18,7 @@ from engines.clock import WallClock
 from harness.locust_load import closing
 from harness.locust_load.crew import Crew, Waiting, Wires
 from harness.locust_load.layout import Layout
-from harness.locust_load.messages import Ack, Begin, End, Report, ToMaster
+from harness.locust_load.messages import Ack, End, Report, ToMaster
 from harness.locust_load.recording import Recording
 
 logger = logging.getLogger("cbbench")
@@ -103,6 +103,7 @@ class LoadRun:
         facts = closing.describe_tally(
             self._recording.collector.tally,
             self._layout.options.users,
+            len(self._crew.members),
             self._crew.clock_uncertainty_s,
             len(self._lost),
         )
@@ -117,8 +118,7 @@ class LoadRun:
                 if recording is not None:
                     t0_s = time.perf_counter() + _LEAD_S
                     self._clock.restart(t0_s)
-                    for worker, offset in offsets.items():
-                        self._crew.send(worker, Begin(self.name, t0_s + offset.ahead_s))
+                    self._crew.begin(t0_s, offsets)
                     self._watch(recording)
         except CbbenchError as error:
             self._on_error(error)
@@ -146,6 +146,7 @@ class LoadRun:
         while not self._waiting.until(lambda: collector.is_complete, _LOOK_EVERY_S):
             if self._waiting.stopping:
                 return
+            self._crew.tell_again()
             for worker in filter(collector.owes, self._crew.members):
                 if self._crew.gone(worker):
                     self._lose(worker, recording)

@@ -2,11 +2,12 @@
 
     master   Prepare -> worker   Prepared      draw, connect, warm up
              Ping    ->          Pong          how far apart the two clocks are
-             Begin   ->                        t0, on the worker's clock
+             Begin   ->          Begun         t0, on the worker's clock
              Ack     <-          Report        what was handed out, what has ended; numbered
              End     ->          Report(last)  the run ends now
 
-A report is sent again until it is acknowledged, and counts once. Every message names its run.
+A beginning and a report are sent again until they are acknowledged, and count once. Every message
+names its run.
 """
 
 from __future__ import annotations
@@ -72,6 +73,11 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Numbered from 1 by each worker. After the `last` one it has nothing to tell any more."""
 
@@ -98,10 +104,10 @@ class End:
 
 
 ToWorker = Prepare | Ping | Begin | Ack | End
-ToMaster = Prepared | Pong | Report
+ToMaster = Prepared | Pong | Begun | Report
 Message = ToWorker | ToMaster
 TO_WORKER: Final = (Prepare, Ping, Begin, Ack, End)
-TO_MASTER: Final = (Prepared, Pong, Report)
+TO_MASTER: Final = (Prepared, Pong, Begun, Report)
 
 
 def name_of(kind: type[Message]) -> str:

@@ -90,7 +90,7 @@ def _get(
 ) -> tuple[int, bytes]:
     connection = connections.take()
     try:
-        connection.send(method, path, body, key.headers())
+        connection.send(method, path, body, key.headers(), patience_s)
         http_status, _ = connection.await_head(patience_s)
         parts: list[bytes] = []
         while part := connection.read(patience_s):

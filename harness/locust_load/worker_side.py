@@ -17,6 +17,7 @@ from engines.api import CbbenchError, Request
 from harness.locust_load.messages import (
     Ack,
     Begin,
+    Begun,
     End,
     Ping,
     Pong,
@@ -209,7 +210,11 @@ class WorkerSide:
             self._send(Prepared(order.run, stage.plan.workload.hash, stage.warmups))
 
     def _begin(self, message: Begin) -> None:
+        """Once, however often it is told."""
         if self._stage is None or self._has_ended:
+            return
+        self._send(Begun(message.run))
+        if self._run is not None:
             return
         stage, options = self._stage
         stage.clock.restart(message.t0_s)

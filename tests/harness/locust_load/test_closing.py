@@ -88,9 +88,13 @@ def test_the_total_rate_is_over_the_whole_run_with_its_idle_end(player):
     assert "0.550 req/s, 0.6 output tok/s" in line
 
 
-def test_waits_for_a_user_are_said():
-    said = describe_tally(Tally(waits=3, longest_wait_s=1.5), 50, None, 0)["waits_for_a_user"]
+@pytest.mark.parametrize(
+    ("workers", "whose"), [(1, "all 50 users"), (2, "all users of their load worker")]
+)
+def test_waits_for_a_user_are_said(workers, whose):
+    tally = Tally(waits=3, longest_wait_s=1.5)
+    said = describe_tally(tally, 50, workers, None, 0)["waits_for_a_user"]
     assert said == (
-        "3 requests were due while all 50 users were busy, the longest for 1.500 s; "
+        f"3 requests were due while {whose} were busy, the longest for 1.500 s; "
         "their wait counts as latency"
     )

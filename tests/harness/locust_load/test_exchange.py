@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from harness.locust_load import exchange
 from harness.locust_load.connections import Connections
 from harness.locust_load.exchange import RUN_ENDED, Answer, Exchange, not_connected
 
@@ -107,8 +108,8 @@ def ask(script) -> Callable[..., Answer]:
         connections = Connections(f"http://127.0.0.1:{script(*steps).port}")
         connection = connections.take()
         try:
-            exchange = Exchange(connection, time.perf_counter, idle_s, max_tokens)
-            return exchange.run("/v1/completions", b"{}", {})
+            asked = Exchange(connection, time.perf_counter, idle_s, max_tokens)
+            return asked.run("/v1/completions", b"{}", {})
         finally:
             connections.give_back(connection)
             connections.close()
@@ -259,11 +260,11 @@ def test_what_never_ends_is_cut_off(ask, endless):
 def test_an_aborted_request_is_cancelled_with_what_had_come(script):
     connections = Connections(f"http://127.0.0.1:{script(STREAM, TOKEN, HOLD).port}")
     connection = connections.take()
-    exchange = Exchange(connection, time.perf_counter, 30.0)
+    running = Exchange(connection, time.perf_counter, 30.0)
     answers: list[Answer] = []
-    thread = threading.Thread(target=lambda: answers.append(exchange.run("/", b"{}", {})))
+    thread = threading.Thread(target=lambda: answers.append(running.run("/", b"{}", {})))
     thread.start()
-    while not exchange.cancelled("").times_s:
+    while not running.cancelled("").times_s:
         pass
     connection.abort()
     thread.join(10)
@@ -294,6 +295,44 @@ def test_a_connection_is_used_again_when_its_answer_was_whole(script):
         assert answer.status == "ok"
     assert server.accepted == 1
     connections.close()
+
+
+def test_a_prompt_has_the_time_of_its_first_token_to_be_sent(monkeypatch):
+    """The answer before it has left a short timeout at the socket, and the server reads late."""
+    monkeypatch.setattr(exchange, "_AFTER_DONE_S", 0.2)
+    listener = socket.create_server(("127.0.0.1", 0))
+    body = b"x" * 32 * 2**20  # more than the system takes in
+
+    def read_late() -> None:
+        peer, _ = listener.accept()
+        with peer, peer.makefile("rb") as file:
+            for length, pause_s in [(2, 0.0), (len(body), 0.6)]:
+                while file.readline().strip():
+                    pass
+                time.sleep(pause_s)
+                file.read(length)
+                peer.sendall(KEPT)
+
+    server = threading.Thread(target=read_late, daemon=True)
+    server.start()
+    connections = Connections(f"http://127.0.0.1:{listener.getsockname()[1]}")
+    for content in (b"{}", body):
+        connection = connections.take()
+        answer = Exchange(connection, time.perf_counter, 20.0).run("/", content, {})
+        connections.give_back(connection)
+        assert (answer.status, answer.reason) == ("ok", "")
+    connections.close()
+    listener.close()
+    server.join(10)
+
+
+def test_a_body_that_nobody_reads_is_a_timeout():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connections = Connections(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        connection = connections.take()
+        answer = Exchange(connection, time.perf_counter, 0.3).run("/", b"x" * 32 * 2**20, {})
+        connections.give_back(connection)
+    assert (answer.status, answer.reason) == ("timeout", "no first token within 0.3 s")
 
 
 def test_a_connection_that_the_server_has_closed_or_that_is_old_is_replaced(script):

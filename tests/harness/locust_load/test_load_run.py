@@ -11,7 +11,7 @@ from engines.api import CbbenchError
 from harness.locust_load import crew, worker_side
 from harness.locust_load.collector import LOST
 from harness.locust_load.exchange import RUN_ENDED
-from harness.locust_load.messages import Ack, Ping, Prepared, Report
+from harness.locust_load.messages import Ack, Begin, Begun, Ping, Prepared, Report
 from harness.locust_load.tokens import Texts
 from harness.records import read_cells
 from harness.results.file import read_run
@@ -45,10 +45,15 @@ def test_every_request_is_asked_once_however_many_workers_there_are(serve, rig, 
 def test_lost_messages_are_sent_again_and_count_once(serve, rig, monkeypatch):
     monkeypatch.setattr(worker_side, "_AGAIN_AFTER_S", 0.3)
     monkeypatch.setattr(crew, "_PONG_WITHIN_S", 0.3)
-    made = rig(serve().url, workers=2, num_prompts="8")
-    made.lose_messages = [("a", Report), ("b", Ack), ("a", Ping)]
+    server = serve()
+    made = rig(server.url, workers=2, num_prompts="16", request_rate="16", **WARM)
+    monkeypatch.setattr(crew, "_BEGUN_WITHIN_S", 0.3)
+    made.lose_messages = [("a", Report), ("b", Ack), ("a", Ping), ("a", Begin), ("b", Begun)]
     assert made.play().code == 0
-    assert counts(made) == {"offered": 8, "ok": 8}
+    assert made.lose_messages == []
+    assert counts(made) == {"offered": 16, "ok": 16}
+    asked = server.prompts()
+    assert len(asked) == len(set(asked)) == 16 + 2
     (cell,) = read_cells(made.folder)
     assert cell.defects.total == 0
 
