@@ -6,8 +6,8 @@ Loads typer and nothing heavier; each command imports what it needs when it is c
 from __future__ import annotations
 
 import io
-import os
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Annotated, Final
@@ -29,9 +29,11 @@ from harness.cli.report import report
 from harness.cli.run import run
 from harness.cli.serve import serve
 from harness.cli.trace import trace
+from harness.cli.unread import unread
 from harness.cli.workloads import workloads
 
 USAGE: Final = 2
+DEFECT: Final = 70  # as sysexits.h has it: no answer of any command
 INTERRUPTED: Final = 130
 _DEBUG: Final = "--debug"
 
@@ -79,21 +81,26 @@ def _cbbench(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a command line and exits."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    sys.stdout, sys.stderr = unread(sys.stdout), unread(sys.stderr)
     _never_fail_on_encoding()
     sys.exit(run_command(words))
 
 
 def run_command(words: list[str]) -> int:
-    """The exit code of a command line; a mistake is told in one line on stderr."""
+    """The exit code of a command line; a mistake is told in one line on stderr.
+
+    A defect of cbbench is told with its traceback and is no answer, so it is not 1.
+    """
     try:
         code = app(words, standalone_mode=False, prog_name="cbbench")
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 1
     except KeyboardInterrupt:
         return INTERRUPTED
+    except SystemExit as end:  # typer leaves with 1 at any broken pipe, a worker's too
+        if isinstance(end.__context__, BrokenPipeError):
+            return _tell(end.__context__, debug=False)
+        raise
     except Exception as error:
         return _tell(error, debug=_DEBUG in words)
 
@@ -105,7 +112,8 @@ def _tell(error: Exception, *, debug: bool) -> int:
         text = str(error) if say is None else str(say())
         print(f"error: {' '.join(text.split())}", file=sys.stderr)
         return USAGE
-    raise error
+    traceback.print_exception(error)
+    return USAGE if isinstance(error, CbbenchError) or say is not None else DEFECT
 
 
 def _never_fail_on_encoding() -> None:

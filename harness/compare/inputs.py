@@ -15,6 +15,7 @@ from harness.compare.case import Source
 from harness.compare.ours import source_of
 from harness.foreign import aiperf
 from harness.foreign.formats import read_foreign
+from harness.paths import is_folder
 from harness.records.parquet import RUN_FILE
 from harness.results.file import read_run
 from harness.results.values import RunFile, run_from_json
@@ -30,7 +31,7 @@ def read_sources(paths: Sequence[Path]) -> list[Source]:
 
 def read_source(path: Path, name: str) -> Source:
     """Raises `CbbenchError` for what is no result."""
-    if path.is_dir():
+    if is_folder(path):
         return source_of(read_own(path), name)
     text = read_text(path)
     if _is_own(text):
@@ -40,7 +41,7 @@ def read_source(path: Path, name: str) -> Source:
 
 def read_own(path: Path) -> RunFile:
     """A run of cbbench, from its folder or from its run.json alone."""
-    if path.is_dir():
+    if is_folder(path):
         return read_run(path)
     return run_from_json(read_text(path), path)
 
@@ -64,11 +65,19 @@ def _is_own(text: str) -> bool:
     return isinstance(value, dict) and _VERSION in value and not aiperf.recognised(value)
 
 
+def _resolved(path: Path) -> Path:
+    """A ring of links leads nowhere, and is refused by whoever reads it."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        return path.absolute()
+
+
 def short_names(paths: Sequence[Path]) -> list[str]:
     """The last part of each path, with a number behind it where two are the same."""
     names: list[str] = []
     for path in paths:
-        whole = path.resolve()
+        whole = _resolved(path)
         plain = (whole.parent.name if whole.name == RUN_FILE else whole.name) or "run"
         seen = sum(name == plain or name.startswith(f"{plain} (") for name in names)
         names.append(plain if not seen else f"{plain} ({seen + 1})")

@@ -13,6 +13,7 @@ from harness.compare.matching import case_name
 from harness.gate.machine import Machine
 from harness.gate.side import Side, read_side
 from harness.gate.stored import VERSION_KEY, baseline_text, json_object, read_stored, sides_of
+from harness.paths import exists, is_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,12 @@ class Baseline:
 
 def read_baseline(path: Path) -> Baseline:
     """Raises `CbbenchError` for what is missing, unreadable or neither form."""
-    if not path.exists():
+    if not exists(path):
         raise CbbenchError(
             f"there is no baseline {path}; make it with: cbbench baseline update RESULTS "
             f"--baseline {path}"
         )
-    if path.is_dir() or VERSION_KEY not in json_object(path):
+    if is_folder(path) or VERSION_KEY not in json_object(path):
         side = read_side(path)
         return Baseline(side.source.name, (side,))
     return Baseline(path.name, tuple(sides_of(read_stored(path), path.name)))
@@ -45,7 +46,7 @@ def updated_baseline(path: Path, side: Side) -> str:
     Raises `CbbenchError` for a run that is no baseline, and for a file of other requests.
     """
     _check_worth(side)
-    if not path.exists():
+    if not exists(path):
         return baseline_text(side, ())
     stored, source = read_stored(path), side.source
     if (stored.workload_hash, stored.goodput) != (source.workload_hash, source.goodput):

@@ -79,7 +79,7 @@ def json_object(path: Path) -> dict[str, Any]:
     """The file's content; empty when it is JSON but no object."""
     try:
         value = json.loads(read_text(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _unusable(path, f"it is not JSON ({error})") from None
     return value if isinstance(value, dict) else {}
 
@@ -96,7 +96,7 @@ def read_stored(path: Path) -> StoredBaseline:
         where = ".".join(str(part) for part in first["loc"])
         raise _unusable(path, f"{where}: {first['msg']}") from None
     for part, side in zip(content["machines"], stored.machines, strict=True):
-        if side.digest != digest_of(part):
+        if side.digest != _digest(path, part):
             raise _unusable(path, f"its part of {side.machine} was changed after it was written")
         _check_lengths(path, side)
     return stored
@@ -188,6 +188,13 @@ def _check_lengths(path: Path, side: StoredSide) -> None:
         for name, values in case.values.items():
             if len(values) != len(case.rounds):
                 raise _unusable(path, f"{name} of {case.engine} has {len(values)} values")
+
+
+def _digest(path: Path, part: Mapping[str, Any]) -> str:
+    try:
+        return digest_of(part)
+    except (ValueError, RecursionError) as error:
+        raise _unusable(path, f"it holds what no digest is of ({error})") from None
 
 
 def _unusable(path: Path, why: str) -> CbbenchError:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from engines.api import CbbenchError
+from harness.paths import is_file, is_folder
 from harness.records.assembly import CellAssembly
 from harness.records.parquet import CLOSED_FILES, read_parquet_cells
 from harness.records.schema import RAW_FOLDER, RAW_VERSION, CellRecord
@@ -25,7 +26,7 @@ def read_cells(run_folder: Path) -> list[CellRecord]:
 
     Raises `CbbenchError` when the folder holds no run.
     """
-    if all((run_folder / name).is_file() for name in CLOSED_FILES):
+    if all(is_file(run_folder / name) for name in CLOSED_FILES):
         return read_parquet_cells(run_folder)
     return read_raw_cells(run_folder)
 
@@ -33,7 +34,7 @@ def read_cells(run_folder: Path) -> list[CellRecord]:
 def read_raw_cells(run_folder: Path) -> list[CellRecord]:
     """The cells of the raw files; a file without even a first line is passed over."""
     folder = run_folder / RAW_FOLDER
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise CbbenchError(f"found no run in {run_folder}; {_NOTHING_HERE}")
     cells = [read_raw_cell(path) for path in folder.glob("*.jsonl")]
     return sorted((cell for cell in cells if cell is not None), key=lambda cell: cell.key)
@@ -66,7 +67,7 @@ def line_of(raw: bytes) -> Mapping[str, Any] | None:
     """A line's content; `None` for one that is not whole."""
     try:
         line = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return line if isinstance(line, dict) else None
 

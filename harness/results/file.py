@@ -30,6 +30,7 @@ from harness.looks import LOOK_CONFIDENCE
 from harness.metrics import CellResult, parse_goodput, summarise_cell
 from harness.metrics.classes import request_classes
 from harness.metrics.quantiles import summarise
+from harness.paths import is_file, is_folder
 from harness.records import CellRecord, read_cells
 from harness.records.encoding import info_to_json, strict_json
 from harness.records.parquet import REQUESTS_FILE, RUN_FILE, STEPS_FILE
@@ -85,7 +86,7 @@ def close_run(
 
     Works on an interrupted folder too, and again on a closed one. The raw files stay.
     """
-    raw_left = (folder / RAW_FOLDER).is_dir()
+    raw_left = is_folder(folder / RAW_FOLDER)
     cells = read_raw_cells(folder) if raw_left else read_cells(folder)
     run = _summarise(folder, cells, settings, environment)
     open_run(folder, run.settings, run.environment)  # so that run.json can be written anew
@@ -102,7 +103,7 @@ def close_run(
 def read_run(folder: Path) -> RunFile:
     """run.json, or the same computed from what an interrupted run left."""
     path = folder / RUN_FILE
-    if not path.is_file():
+    if not is_file(path):
         return _summarise(folder, read_cells(folder), None, None)
     try:
         text = path.read_text(encoding="utf-8")
@@ -225,7 +226,7 @@ def _stored_settings(folder: Path) -> dict[str, Any]:
     empty: dict[str, Any] = {"settings": {}, "environment": {}}
     try:
         stored = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return empty
     if not isinstance(stored, dict):
         return empty

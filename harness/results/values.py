@@ -154,7 +154,8 @@ def run_from_json(text: str, path: Path) -> RunFile:
     """Raises `CbbenchError` for another schema_version, a file that is no run.json, or an edit."""
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
-    except ValueError as error:
+        found_digest = digest_of(value) if isinstance(value, dict) else None
+    except (ValueError, RecursionError) as error:
         raise _unreadable(path, f"it is not JSON ({error})") from None
     if not isinstance(value, dict) or "schema_version" not in value:
         raise _unreadable(path, "it has no schema_version")
@@ -164,7 +165,7 @@ def run_from_json(text: str, path: Path) -> RunFile:
             f"{path} has schema_version {found!r}, this cbbench reads {SCHEMA_VERSION}; "
             "read it with the version that wrote it"
         )
-    if value.get(DIGEST) != digest_of(value):
+    if value.get(DIGEST) != found_digest:
         raise _unreadable(path, "it was changed after it was written (its digest does not fit)")
     try:
         return TypeAdapter(RunFile).validate_python(value)

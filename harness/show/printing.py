@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from engines.api import CbbenchError
+from harness.paths import is_folder
 
 FORMATS: Final = ("text", "markdown", "json")
 _STDOUT: Final = "-"
@@ -53,7 +54,7 @@ class Printing:
 
 def check_file(option: str, path: Path) -> None:
     """Raises `CbbenchError` for what cannot become a file, before any work is done."""
-    if path.is_dir() or not path.parent.is_dir():
+    if is_folder(path) or not is_folder(path.parent):
         raise CbbenchError(f"{option} is {str(path)!r}; expected a file in an existing folder")
 
 

@@ -107,3 +107,75 @@ def test_few_rounds_in_a_baseline_are_warned_of(call, make_run):
     done = call("baseline", "update", "short", "--baseline", "short.json")
     assert done.returncode == 0
     assert "warning: a check needs 5 rounds" in done.stdout
+
+
+def deep(levels=100_000):
+    return '{"schema_version": 1, "baseline_version": 1, "x": ' + "[" * levels + "]" * levels + "}"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["base", "--baseline", "n" * 300],
+        ["n" * 300, "--baseline", "base"],
+        ["base", "--baseline", "deep.json"],
+        ["deep.json", "--baseline", "base"],
+        ["deep", "--baseline", "base"],
+        ["base", "--baseline", "base", "--junit", "n" * 300 + "/j.xml"],
+        ["ring", "--baseline", "base"],
+        ["base", "--baseline", "ring"],
+    ],
+)
+def test_what_cannot_be_read_is_no_regression(call, baseline, tmp_path, arguments):  # U5
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "ring").symlink_to("ring")
+    for path in ("deep.json", "deep/run.json"):
+        (tmp_path / path).write_text(deep())
+    done = call("check", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_folder_that_is_closed_to_us_is_no_regression(call, baseline, monkeypatch):
+    def closed(path, **_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    for looks in ("is_dir", "is_file", "exists"):
+        monkeypatch.setattr(f"pathlib.Path.{looks}", closed)
+    done = call("check", "base", "--baseline", baseline)
+    assert done.returncode == 2
+    assert "cannot look at" in done.stderr
+
+
+def test_a_defect_is_told_with_its_traceback_and_is_no_regression(call, baseline, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr("harness.gate.session.check", broken)
+    done = call("check", "base", "--baseline", baseline)
+    assert done.returncode == 70
+    assert "Traceback" in done.stderr
+    assert "planted" in done.stderr
+
+
+@pytest.mark.parametrize(("factor", "code"), [(1.0, 0), (0.8, 1), (0.95, 3)])
+def test_an_answer_that_nobody_reads_keeps_its_code(
+    start, make_run, baseline, plain_environment, monkeypatch, factor, code
+):
+    make_run("run", {"e": [v * factor for v in FIVE]})
+    for buffered in ("", "1"):
+        monkeypatch.setitem(plain_environment, "PYTHONUNBUFFERED", buffered)
+        process = start("check", "run", "--baseline", baseline)
+        process.stdout.close()
+        assert process.wait(60) == code
+        assert process.stderr.read() == ""
+
+
+def test_a_broken_pipe_to_something_else_is_a_defect(call, baseline, monkeypatch):
+    def broken(*_):
+        raise BrokenPipeError(32, "planted")
+
+    monkeypatch.setattr("harness.gate.session.check", broken)
+    done = call("check", "base", "--baseline", baseline)
+    assert done.returncode == 70
+    assert "planted" in done.stderr
