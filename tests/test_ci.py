@@ -18,7 +18,7 @@ from workloads.workload import ModelLimits, draw, open_workload
 
 ROOT = Path(__file__).parents[1]
 GATE = ROOT / ".ci" / "gate"
-OWN = ROOT / ".github" / "workflows" / "tests.yml"
+OWN = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
 def documented_workflow() -> str:
@@ -88,12 +88,24 @@ def test_the_gates_baseline_is_of_the_workload_that_it_runs():
     assert {case.engine for case in side.source.cases} == {"static", "continuous"}
 
 
-@pytest.mark.parametrize("read", [OWN.read_text, documented_workflow], ids=["own", "documented"])
+@pytest.mark.parametrize(
+    "read",
+    [documented_workflow, *(path.read_text for path in OWN)],
+    ids=["documented", *(path.stem for path in OWN)],
+)
 def test_a_workflow_may_only_read(read):
     workflow = yaml.safe_load(read())
     assert workflow["permissions"] == {"contents": "read"}
     for job in workflow["jobs"].values():
         assert job["timeout-minutes"] <= 60
+
+
+def test_what_is_slow_runs_every_night():
+    (nightly,) = [path for path in OWN if path.stem == "nightly"]
+    workflow = yaml.safe_load(nightly.read_text(encoding="utf-8"))
+    assert workflow[True]["schedule"]  # YAML reads the word `on` as true
+    steps = [step.get("run", "") for step in workflow["jobs"]["slow"]["steps"]]
+    assert steps[-1] == "pytest -m slow"
 
 
 def commands() -> list[str]:

@@ -24,6 +24,7 @@ from workloads.workload import ModelLimits
 pytestmark = pytest.mark.loopback
 
 ROOT = Path(__file__).resolve().parents[3]
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
 SMALL = ("--workload", "uniform", "--input-len", "8", "--output-len", "4", "--num-warmups", "1")
 
 
@@ -235,7 +236,6 @@ def test_a_worker_that_is_killed_costs_its_own_requests_and_no_others(
     assert len(lost) == 1
 
 
-@pytest.mark.slow
 def test_forked_workers_share_the_requests(serve, load):
     server = serve()
     done = load(server.url, "--processes", "3", "--users", "6", "--num-prompts", "30", *SMALL)
@@ -245,8 +245,7 @@ def test_forked_workers_share_the_requests(serve, load):
     assert done.cell["counts"]["ok"] == 30
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+@pytest.mark.skipif(BROWSER is None, reason="needs a Chromium or a Chrome")
 def test_the_web_page_shows_the_ttft_rows(serve, locust, free_port, tmp_path):
     """Started from the page, with an option changed there; looked at by a browser."""
     server, port = serve("--first-ms", "50"), str(free_port())
@@ -272,7 +271,7 @@ def test_the_web_page_shows_the_ttft_rows(serve, locust, free_port, tmp_path):
     wait_for("swarm", urllib.parse.urlencode(form).encode(), "success", True)
     wait_for("stats/requests", None, "state", "stopped")
     browser = [
-        *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-proxy-server"),
+        *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-proxy-server"),
         *(f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=8000", "--dump-dom"),
     ]
     seen = subprocess.run([*browser, page], capture_output=True, text=True, timeout=120, check=True)
