@@ -78,7 +78,7 @@ def certify(
     span_s: float = SPAN_S,
     pace: Pace = PACE,
 ) -> Certificate:
-    """Plays the first seconds of the schedule of `requests`; takes about as long as they do."""
+    """Plays the densest `span_s` of the schedule of `requests`; takes about as long as they do."""
     chosen = excerpt(requests, max_concurrency, span_s)
     with noop_server(pace) as root:
         player = make_player(towards(root, target))
@@ -106,25 +106,39 @@ def towards(root: str, target: Target) -> Target:
 def excerpt(
     requests: Sequence[Request], max_concurrency: int | None, span_s: float = SPAN_S
 ) -> list[Request]:
-    """The first seconds, moved to a start a moment from now, with answers of a bounded length.
+    """The densest seconds, moved to a start a moment from now, with answers of a bounded length.
 
-    Of a slow schedule the first requests, moved together: more than is asked, and soon over.
+    Of a slow schedule a few requests, moved together: more than is asked, and soon over.
     """
     ordered = sorted(requests, key=lambda request: request.scheduled_s)
-    first_s = ordered[0].scheduled_s
     if is_burst(ordered) and max_concurrency is not None:
         ordered = ordered[:max_concurrency]
-    few = ordered[:_FEWEST]
-    scale = min(1.0, span_s / max(few[-1].scheduled_s - first_s, 1e-9))
+    begin, end = densest(ordered, span_s)
+    if end - begin < _FEWEST:
+        begin = max(0, min(begin, len(ordered) - _FEWEST))
+        end = begin + _FEWEST
+    chosen = ordered[begin:end]
+    first_s = chosen[0].scheduled_s
+    scale = min(1.0, span_s / max(chosen[-1].scheduled_s - first_s, 1e-9))
     return [
         replace(
             request,
             scheduled_s=(request.scheduled_s - first_s) * scale + _HEAD_START_S,
             max_tokens=min(request.max_tokens or _LONGEST_ANSWER, _LONGEST_ANSWER),
         )
-        for number, request in enumerate(ordered)
-        if number < _FEWEST or (request.scheduled_s - first_s) * scale <= span_s
+        for request in chosen
     ]
+
+
+def densest(ordered: Sequence[Request], span_s: float) -> tuple[int, int]:
+    """Begin and end of the `span_s` with the most requests; of equals the first."""
+    best, end = (0, 0), 0
+    for begin, first in enumerate(ordered):
+        while end < len(ordered) and ordered[end].scheduled_s - first.scheduled_s <= span_s:
+            end += 1
+        if end - begin > best[1] - best[0]:
+            best = begin, end
+    return best
 
 
 def is_burst(requests: Sequence[Request]) -> bool:

@@ -30,12 +30,33 @@ def target():
     return Target(RemoteOptions("http://127.0.0.1:9"), "m", "tiny", limit=100, key="sk-secret")
 
 
-def test_the_first_seconds_of_the_schedule_are_played():
+def test_seconds_of_the_schedule_are_played_at_their_own_pace():
     chosen = excerpt(requests(100, 0.1, max_tokens=5000), None)
     assert len(chosen) == 21
     gaps = {round(b.scheduled_s - a.scheduled_s, 9) for a, b in pairwise(chosen)}
     assert gaps == {0.1}
     assert {request.max_tokens for request in chosen} == {100}
+
+
+def test_the_densest_seconds_are_played_wherever_they_are():
+    quiet = requests(12, 1 / 6)
+    rush = [Request(f"s{i}", (9,), 5, scheduled_s=30 + i / 300) for i in range(900)]
+    after = [Request(f"t{i}", (9,), 5, scheduled_s=40 + i) for i in range(5)]
+    chosen = excerpt([*quiet, *rush, *after], None)
+    assert len(chosen) == pytest.approx(600, abs=2)
+    assert {request.request_id[0] for request in chosen} == {"s"}
+    span_s = chosen[-1].scheduled_s - chosen[0].scheduled_s
+    assert (len(chosen) - 1) / span_s == pytest.approx(300)
+    assert chosen[0].scheduled_s == pytest.approx(0.05)
+
+
+def test_of_a_slow_schedules_end_a_few_requests_are_played_too():
+    slow = [Request(f"r{i}", (9,), 5, scheduled_s=i * 10) for i in range(20)]
+    last = [Request(f"s{i}", (9,), 5, scheduled_s=300 + i * 0.1) for i in range(3)]
+    chosen = excerpt([*slow, *last], None)
+    assert [request.request_id for request in chosen[-3:]] == ["s0", "s1", "s2"]
+    assert len(chosen) == 10
+    assert chosen[-1].scheduled_s - chosen[0].scheduled_s == pytest.approx(2.0)
 
 
 def test_of_a_slow_schedule_the_first_requests_are_played_in_the_same_time():
