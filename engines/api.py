@@ -312,6 +312,10 @@ class Outbound(Protocol):
         """
         ...
 
+    def closing_s(self) -> float:
+        """How long `close` may take, where it ends a server; else 0."""
+        ...
+
     def observations(self) -> Mapping[str, JsonValue]:
         """After `run`: what is known of the client and of the server, strict JSON."""
         ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -113,7 +114,7 @@ class ManagedEngine:
         self._port = _port(cast("int | None", settings["port"]))
         root = f"http://{_HOST}:{self._port}"
         options = read_options({**settings, "base_url": root})
-        self._folder = tempfile.TemporaryDirectory(prefix="cbbench-model-")
+        self._folder = Path(tempfile.mkdtemp(prefix="cbbench-model-"))
         self._recipe = recipe
         self._server: ManagedServer | None = None
         try:
@@ -122,6 +123,7 @@ class ManagedEngine:
                 filled_in(recipe.command, values),
                 recipe.environment,
                 cast(float, settings["stop_timeout"]),
+                self._folder,
             )
             timeout_s = cast(float, settings["start_timeout"])
             self._server.wait(f"{root}/v1/models", timeout_s, read_key(options))
@@ -135,7 +137,7 @@ class ManagedEngine:
         wanted = any("{model}" in word for word in self._recipe.command)
         if not wanted or self._recipe.name == "served":
             return context.model
-        return files_of(context.model, Path(self._folder.name))
+        return files_of(context.model, self._folder)
 
     def describe(self) -> EngineInfo:
         info = self._client.describe()
@@ -161,6 +163,9 @@ class ManagedEngine:
     def server_pids(self) -> Sequence[int]:
         return self._client.server_pids()
 
+    def closing_s(self) -> float:
+        return 0.0 if self._server is None else self._server.closing_s
+
     def observations(self) -> Mapping[str, JsonValue]:
         return self._client.observations()
 
@@ -172,7 +177,7 @@ class ManagedEngine:
         if self._server is not None:
             self._server.close()
             self._server = None
-        self._folder.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _port(wanted: int | None) -> int:

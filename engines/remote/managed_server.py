@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from http.client import HTTPException
+from pathlib import Path
 from typing import Any, Final
 from urllib.error import URLError
 from urllib.request import ProxyHandler, Request, build_opener
@@ -24,17 +25,24 @@ from engines.remote.completion import shortened
 
 _POLL_S: Final = 0.2
 _PATIENCE_S: Final = 5.0
+_LINGER_S: Final = 0.1  # a port may listen a moment longer than its server lives
 
 
 class ManagedServer:
     """Starts in the constructor. `wait` until it answers, `close` to see it gone."""
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], stop_timeout_s: float
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        stop_timeout_s: float,
+        folder: Path | None = None,
     ) -> None:
+        """`folder` is the server's own and goes with it, however this process ends."""
         self._command = command
         self._stop_timeout_s = stop_timeout_s
-        supervisor = [sys.executable, "-m", "engines.remote.supervisor", str(stop_timeout_s), "--"]
+        supervisor = [sys.executable, "-m", "engines.remote.supervisor", str(stop_timeout_s)]
+        supervisor += ["--"] if folder is None else [str(folder), "--"]
         self._supervisor = subprocess.Popen(
             [*supervisor, *command],
             stdin=subprocess.PIPE,
@@ -42,6 +50,11 @@ class ManagedServer:
             env={**os.environ, **environment},
         )
         self._ended: str | None = None
+
+    @property
+    def closing_s(self) -> float:
+        """The longest that `close` may take."""
+        return self._stop_timeout_s + _PATIENCE_S
 
     def wait(self, url: str, timeout_s: float, key: str | None) -> None:
         """Until `url` is answered with 200, and by no other than this server, as far as it lives.
@@ -68,7 +81,8 @@ class ManagedServer:
 
     def fallen(self, port: int) -> str | None:
         """How it ended, whoever listens at `port` now; waits for the word where nobody does."""
-        deadline_s = time.monotonic() + self._stop_timeout_s + _PATIENCE_S
+        deadline_s = time.monotonic() + self.closing_s
+        time.sleep(_LINGER_S)
         while (ended := self.ended()) is None and not listens(port):
             if time.monotonic() > deadline_s:
                 return None
@@ -80,7 +94,7 @@ class ManagedServer:
         assert self._supervisor.stdin is not None
         self._supervisor.stdin.close()
         try:
-            self._supervisor.wait(self._stop_timeout_s + _PATIENCE_S)
+            self._supervisor.wait(self.closing_s)
         except subprocess.TimeoutExpired:
             self._supervisor.kill()  # the system kills the server with it
             self._supervisor.wait()

@@ -138,6 +138,9 @@ class RemoteEngine:
     def server_pids(self) -> Sequence[int]:
         return listeners(self._options.root)
 
+    def closing_s(self) -> float:
+        return 0.0
+
     def observations(self) -> Mapping[str, JsonValue]:
         certificate = self._certificates.get(self._schedule)
         scraper = self._scraper

@@ -4,9 +4,9 @@ Runs the command that follows `--` in a process group of its own, passes its out
 with everything that it started in turn, when the standard input ends: that is the worker's pipe,
 and it ends however the worker does. SIGTERM first, SIGKILL after the patience given. When this
 process itself is killed, the system kills the command. Tells on the standard output, as one line of
-JSON, how the command ended.
+JSON, how the command ended. A folder that is named before `--` is removed when it has.
 
-    python -m engines.remote.supervisor 30 -- vllm serve MODEL --port 8000
+    python -m engines.remote.supervisor 30 FOLDER -- vllm serve FOLDER/MODEL --port 8000
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import ctypes
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,11 +35,21 @@ _LOOK_EVERY_S: Final = 0.1
 
 
 def main() -> None:
-    patience_s, separator, *command = sys.argv[1:]
-    assert separator == "--"
+    begin = sys.argv.index("--")
+    (patience_s, *folders), command = sys.argv[1:begin], sys.argv[begin + 1 :]
     os.setsid()
+    signals: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os.close(0))
+        signal.signal(number, lambda number, _: signals.append(number))
+    try:
+        _supervise(command, float(patience_s), signals)
+    finally:
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _supervise(command: list[str], patience_s: float, signals: list[int]) -> None:
+    """Until the command has ended. A signal in `signals` is a wish to end, however many come."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     try:
         child = subprocess.Popen(
@@ -56,9 +67,9 @@ def main() -> None:
     assert child.stdout is not None
     passing = threading.Thread(target=_pass_on, args=(child.stdout, last), daemon=True)
     passing.start()
-    while child.poll() is None and not _input_has_ended():
+    while child.poll() is None and not signals and not _input_has_ended():
         time.sleep(_LOOK_EVERY_S)
-    _end(child, float(patience_s))
+    _end(child, patience_s)
     passing.join(1.0)
     _tell(child.returncode, list(last))
 

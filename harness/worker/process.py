@@ -19,7 +19,7 @@ from typing import Final, cast
 from harness.places import without_places
 from harness.show.text import one_line
 from harness.worker.main import serve
-from harness.worker.protocol import Answer, Close, Command, Failed, Progress
+from harness.worker.protocol import Answer, Built, Close, Command, Failed, Progress
 
 _LOG_LINES: Final = 3
 _LOG_BYTES: Final = 4096
@@ -41,6 +41,7 @@ class WorkerProcess:
             daemon=True,
         )
         self.dead = False
+        self._close_within_s = CLOSE_WITHIN_S
         with interrupts_held_back():
             self._process.start()
         theirs.close()
@@ -64,11 +65,14 @@ class WorkerProcess:
     def receive(self) -> Answer | Progress:
         """The next message; blocks unless `waitable` is ready."""
         try:
-            return cast("Answer | Progress", self._connection.recv())
+            message = cast("Answer | Progress", self._connection.recv())
         except (EOFError, OSError):
             self._bury(patience_s=1.0)
             how = how_it_ended(self._process.exitcode)
             return Failed("crash", f"the worker process {how}{_last_words(self.log)}")
+        if isinstance(message, Built):
+            self._close_within_s = CLOSE_WITHIN_S + message.closing_s
+        return message
 
     def dismiss(self) -> None:
         """Asks it to leave and does not wait."""
@@ -78,7 +82,7 @@ class WorkerProcess:
     def close(self) -> None:
         """After `dismiss`: waits a bounded time, then ends it and all that it started."""
         if not self.dead:
-            self._bury(patience_s=CLOSE_WITHIN_S)
+            self._bury(patience_s=self._close_within_s)
 
     def kill(self) -> None:
         """Ends it and all that it started at once. Again: no effect."""

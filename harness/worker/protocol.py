@@ -74,9 +74,10 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """The engine stands; every setting in force."""
+    """The engine stands; every setting in force. `closing_s`: what it needs beyond the usual."""
 
     info: EngineInfo
+    closing_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 
-from engines.api import CbbenchError, Engine, EngineInfo
+from engines.api import CbbenchError, Engine, EngineInfo, Outbound
 from engines.registry import BuildContext, EngineSpec, build_engine, installed_engines
 from harness.places import plain_settings, without_folders, without_places
 from harness.plans import PlanTap
@@ -119,7 +119,8 @@ class Worker:
         )
         self._spec = spec
         self._model = context.model
-        return Built(self._info)
+        engine = self._engine
+        return Built(self._info, engine.closing_s() if isinstance(engine, Outbound) else 0.0)
 
     def _run(self, command: RunCell) -> Answer:
         assert self._engine is not None

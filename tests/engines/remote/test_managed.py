@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -40,6 +41,7 @@ if manner == "deaf":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 elif manner == "drains":
     def drain(*_):
+        time.sleep(float(os.environ.get("DRAINS_FOR_S", 0)))
         note("drained")
         sys.exit(0)
     signal.signal(signal.SIGTERM, drain)
@@ -152,6 +154,21 @@ def test_a_server_is_started_used_drained_and_ended(script, notes):
     assert gone(notes.pids())
 
 
+def test_an_exported_model_goes_with_its_server(script, notes, monkeypatch, tmp_path):
+    def export(_, folder):
+        (folder / "tiny").mkdir()
+        return str(folder / "tiny")
+
+    monkeypatch.setattr(managed, "files_of", export)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    engine = build_server(
+        settings_for(SERVER, command=command(script, notes) + " {model}"), BuildContext()
+    )
+    assert len(list(tmp_path.glob("cbbench-model-*/tiny"))) == 1
+    engine.close()
+    assert list(tmp_path.glob("cbbench-model-*")) == []
+
+
 def test_a_server_that_does_not_listen_to_sigterm_is_killed_with_what_it_started(script, notes):
     engine = build(script, notes, "deaf", stop_timeout=0.3)
     began_s = time.monotonic()
@@ -229,16 +246,21 @@ def test_what_is_no_http_is_no_answer_yet(script, notes, serve):
 
 OWNER = """
 import sys, time
+from pathlib import Path
 from engines.remote.managed_server import ManagedServer
-server = ManagedServer(sys.argv[1:], {}, 0.5)
+server = ManagedServer(sys.argv[2:], {}, 0.5, Path(sys.argv[1]))
 print("started", flush=True)
 time.sleep(600)
 """
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_server_dies_with_its_owner_however_that_goes(script, notes, number):
-    words = [sys.executable, str(script), os.fspath(notes), str(free_port()), "deaf"]
+def test_a_server_and_its_folder_go_with_their_owner_however_that_goes(
+    script, notes, number, tmp_path
+):
+    folder = tmp_path / "exported"
+    (folder / "model").mkdir(parents=True)
+    words = [str(folder), sys.executable, str(script), os.fspath(notes), str(free_port()), "deaf"]
     owner = subprocess.Popen([sys.executable, "-c", OWNER, *words], stdout=subprocess.PIPE)
     try:
         assert owner.stdout.readline() == b"started\n"
@@ -248,10 +270,29 @@ def test_a_server_dies_with_its_owner_however_that_goes(script, notes, number):
         assert len(notes.pids()) == 2
         owner.send_signal(number)
         assert gone(notes.pids())
+        end_s = time.monotonic() + 10
+        while folder.exists() and time.monotonic() < end_s:
+            time.sleep(0.05)
+        assert not folder.exists()
     finally:
         owner.kill()
         owner.wait()
         owner.stdout.close()
+
+
+def test_the_supervisor_drains_once_however_often_it_is_told(script, notes, monkeypatch):
+    monkeypatch.setenv("DRAINS_FOR_S", "0.6")
+    words = [sys.executable, str(script), os.fspath(notes), str(free_port()), "drains"]
+    server = ManagedServer(words, {}, 10.0)
+    end_s = time.monotonic() + 10
+    while not notes.pids() and time.monotonic() < end_s:
+        time.sleep(0.05)
+    for _ in range(3):
+        server._supervisor.terminate()
+        time.sleep(0.15)
+    server.close()
+    assert "drained" in notes.text()
+    assert server.ended().startswith("ended with exit code 0")
 
 
 def test_a_server_dies_with_its_supervisor_too(script, notes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,52 @@ from harness.records import CellKey, read_cells
 from harness.run.fleet import EngineFailure, Fleet
 from harness.run.folder import claim
 from harness.run.interrupts import Interrupts
+from harness.worker import process
 from harness.worker.protocol import Progress, RunCell
 from workloads.workload import Load
+
+DRAINS = """
+import pathlib, signal, sys, time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+def drain(*_):
+    time.sleep(1.5)
+    pathlib.Path(sys.argv[1]).write_text("drained")
+    sys.exit(0)
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+signal.signal(signal.SIGTERM, drain)
+HTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
+"""
+
+
+@pytest.mark.loopback
+def test_a_server_has_drained_when_its_fleet_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "CLOSE_WITHIN_S", 0.2)
+    script, note = tmp_path / "server.py", tmp_path / "note"
+    script.write_text(DRAINS)
+    command = f"{sys.executable} {script} {note} {{port}}"
+    specs = parse_engines(f'mine=server[command="{command}"]', installed_engines())
+    folder = claim(tmp_path / "o", "")
+    with (
+        Interrupts() as interrupts,
+        Fleet(
+            specs,
+            BuildContext(),
+            folder,
+            interrupts,
+            tick=lambda: None,
+            progress=lambda _: None,
+        ) as fleet,
+    ):
+        assert list(fleet.build()) == ["mine"]
+    assert note.read_text() == "drained"
 
 
 def test_engine_that_ignores_a_stop_is_killed(
