@@ -22,7 +22,7 @@ from engines.registry import BuildContext, parse_engines
 from harness.cli.main import app
 from workloads.listing import describe
 from workloads.sources import QueueSource, ScheduledSource
-from workloads.workload import open_workload
+from workloads.workload import ModelLimits, draw, open_workload
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -184,13 +184,20 @@ def test_the_workload_of_contributing_loads(tmp_path):
 
 
 def test_the_workloads_of_their_page_load_and_share_what_they_say(tmp_path):
-    assistants, talks = blocks("docs/workloads.md", "toml")
+    assistants, talks, _ = blocks("docs/workloads.md", "toml")
     for name, text in (("assistants", assistants), ("talks", talks)):
         path = tmp_path / f"{name}.toml"
         path.write_text(text)
         described = describe(open_workload(str(path)))
         assert described.shared_prompt_share > 0.4
         assert bool(described.sessions) is (name == "talks")
+
+
+def test_the_workload_of_the_page_that_has_priorities_gives_them(tmp_path):
+    path = tmp_path / "tiers.toml"
+    path.write_text(blocks("docs/workloads.md", "toml")[2])
+    drawn = draw(open_workload(str(path)), seed=0, limits=ModelLimits(4096, 4096))
+    assert {(r.request_class, r.priority) for r in drawn.requests} == {("people", 0), ("batch", 10)}
 
 
 def commands() -> list[str]:

@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
-from typing import Protocol
+from typing import Final, Protocol
 
 from engines.api import CbbenchError
 from workloads.portable_math import exp
 from workloads.randomness import Purpose, Stream
+
+LARGEST_PRIORITY: Final = 100  # either way: beyond it `cbbench serve` clamps
 
 
 class Distribution(Protocol):
@@ -124,7 +126,8 @@ class Component:
     """One part of a mixture, for prompt and answer together; the label is the request's class.
 
     With `every`, each so-manieth request is of this component, and its weight means nothing. The
-    beginning that a prompt shares comes on top of the length that `prompt` gives.
+    beginning that a prompt shares comes on top of the length that `prompt` gives. `priority` is
+    each request's: the smallest number goes first where an engine heeds it.
     """
 
     label: str
@@ -133,6 +136,7 @@ class Component:
     output: Distribution
     every: int | None = None
     shared: Shared | None = None
+    priority: int = 0
 
     def __post_init__(self) -> None:
         got = f"component {self.label!r} with weight {self.weight:g}"
@@ -141,6 +145,11 @@ class Component:
             self.every is None or self.every >= 2,
             f"component {self.label!r} as every {self.every}th request",
             "every >= 2",
+        )
+        _require(
+            abs(self.priority) <= LARGEST_PRIORITY,
+            f"component {self.label!r} with priority {self.priority}",
+            f"a priority from -{LARGEST_PRIORITY} to {LARGEST_PRIORITY}",
         )
 
 

@@ -60,6 +60,7 @@ class Outline:
     lengths: LengthPair
     parts: Parts
     session: str | None = None
+    priority: int = 0
 
 
 def plain_outlines(lengths: Sequence[LengthPair]) -> list[Outline]:
@@ -143,7 +144,7 @@ class _Drawing:
         parts = (*before, Part(next(self._numbers), own.prompt))
         whole = replace(own, prompt=sum(part.length for part in parts))
         fitted = fit_context(whole, self._max_model_len)
-        return Outline(fitted, _cut(parts, fitted.prompt), session)
+        return Outline(fitted, _cut(parts, fitted.prompt), session, component.priority)
 
     def _prefix(self, component: Component) -> Parts:
         prefixes = self._prefixes[component]

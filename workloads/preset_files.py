@@ -98,7 +98,7 @@ def _preset(name: str, keys: _Keys) -> Preset:
 
 
 def _component(keys: _Keys) -> Component:
-    keys.allow("label", "weight", "every", "shared", "prompt", "output")
+    keys.allow("label", "weight", "every", "priority", "shared", "prompt", "output")
     if "every" in keys.values and "weight" in keys.values:
         raise CbbenchError("a component has `every` or a `weight`, not both; leave one out")
     return Component(
@@ -108,6 +108,7 @@ def _component(keys: _Keys) -> Component:
         output=_distribution(keys.table("output")),
         every=keys.whole("every") if "every" in keys.values else None,
         shared=_shared(keys.table("shared")) if "shared" in keys.values else None,
+        priority=keys.integer("priority", 0),
     )
 
 
@@ -204,6 +205,12 @@ class _Keys:
         value = self._get(key, None)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise self._wrong(key, value, "a whole number >= 1")
+        return value
+
+    def integer(self, key: str, default: int) -> int:
+        value = self._get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self._wrong(key, value, "a whole number")
         return value
 
     def bounds(self) -> tuple[int, int | None]:

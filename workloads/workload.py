@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -85,6 +86,15 @@ class Workload:
     def num_sessions(self) -> int:
         """0: each request stands for itself."""
         return len({request.session for request in self.requests} - {None})
+
+    @property
+    def num_classes(self) -> int:
+        return len({request.request_class for request in self.requests})
+
+    @property
+    def priorities(self) -> Mapping[int, int]:
+        """How many requests have each, the first to be served first."""
+        return dict(sorted(Counter(request.priority for request in self.requests).items()))
 
 
 def check_draw(
@@ -210,7 +220,7 @@ def fresh_prompts(workload: Workload, generation: int, limits: ModelLimits) -> W
 def workload_hash(requests: Sequence[Request], burstiness: float) -> str:
     """SHA-256 in hex over token ids, lengths, `max_tokens`, the unrated arrivals, burstiness.
 
-    Where there are sessions, over them too.
+    Where there are sessions, or priorities other than 0, over them too.
     """
     digest = hashlib.sha256(b"cbbench workload 1")
     digest.update(struct.pack("<qd", len(requests), burstiness))
@@ -222,6 +232,8 @@ def workload_hash(requests: Sequence[Request], burstiness: float) -> str:
         digest.update(np.array(request.prompt_token_ids, dtype="<i8").tobytes())
     if any(request.session is not None for request in requests):
         digest.update(repr([request.session for request in requests]).encode())
+    if any(request.priority for request in requests):
+        digest.update(repr(("priorities", [request.priority for request in requests])).encode())
     return digest.hexdigest()
 
 
@@ -252,6 +264,7 @@ def _requests(drafted: Draft, prompts: Iterable[tuple[int, ...]]) -> tuple[Reque
             max_tokens=outline.lengths.output,
             scheduled_s=arrival_s,
             request_class=outline.lengths.label,
+            priority=outline.priority,
             session=outline.session,
         )
         for i, (prompt, outline, arrival_s) in enumerate(rows)

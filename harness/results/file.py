@@ -5,11 +5,13 @@
 
 The names in run.json are METRICS.md's. `settings` is what the caller ran with, as JSON:
 
-    workload       {name, seed, hash, settings, clipped, sessions, shared_prompt_share}
+    workload       {name, seed, hash, settings, clipped, sessions, shared_prompt_share,
+                    priorities {n: requests} where one is not 0}
     loads          [{name, request_rate (number or "inf"), max_concurrency}], in order
     engine_order   [label], in order; baseline: a label or null
     rounds, goodput (the text of --goodput or null), simulated (true in virtual time)
     engine_errors  {label: sentence} of engines that could not be started
+    remarks        [sentence] of rules in force that the workload gives nothing to go by
     output_check   what --check-outputs found: {status, sentence, faults, differences, ...}
 
 and anything else, which the report lists. All are optional to a reader.

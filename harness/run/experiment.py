@@ -26,6 +26,7 @@ from harness.run.fleet import EngineFailure, Fleet
 from harness.run.folder import RunFolder
 from harness.run.interrupts import Interrupts
 from harness.run.progress import ProgressBoard
+from harness.run.remarks import idle_rules
 from harness.run.rounds import RoundPlan, decide, engine_order
 from harness.worker.protocol import RunCell
 from workloads.loads import AnyLoad, Load, RelativeLoad, loads_for
@@ -84,6 +85,8 @@ class Experiment:
         self._board.built(self._infos)
         if self._infos:
             self._draw()
+            for remark in self._remarks():
+                self._board.note(f"warning: {remark}")
             open_run(self._folder.path, self._settings(), self._environment)
             self._run_rounds()
         return self._settings()
@@ -225,6 +228,9 @@ class Experiment:
         assert self._workload is not None
         return self._workload
 
+    def _remarks(self) -> list[str]:
+        return idle_rules(self._infos, self._drawn)
+
     def _settings(self) -> dict[str, JsonValue]:
         failures = list(self._fleet.failures.values())
         settings = run_settings.describe_request(self._config)
@@ -239,6 +245,7 @@ class Experiment:
         settings["failures"] = run_settings.describe_failures(failures)
         if self._workload is not None:
             settings["workload"] = run_settings.describe_workload(self._workload)
+            settings["remarks"] = self._remarks()
         return settings
 
 

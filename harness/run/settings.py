@@ -45,7 +45,8 @@ def describe_request(config: RunConfig) -> dict[str, JsonValue]:
 
 
 def describe_workload(workload: Workload) -> JsonValue:
-    return {
+    """`priorities`, how many requests have each, where one is not 0."""
+    described: dict[str, JsonValue] = {
         "name": workload.name,
         "seed": workload.seed,
         "hash": workload.hash,
@@ -54,6 +55,9 @@ def describe_workload(workload: Workload) -> JsonValue:
         "sessions": workload.num_sessions,
         "shared_prompt_share": workload.shared_prompt_share,
     }
+    if any(workload.priorities):
+        described["priorities"] = {str(n): count for n, count in workload.priorities.items()}
+    return described
 
 
 def describe_engines(specs: Iterable[EngineSpec], infos: Mapping[str, EngineInfo]) -> JsonValue:

@@ -24,6 +24,7 @@ MOST_STOPS: Final = 16
 LONGEST_STOP: Final = 128
 LOWEST_PRIORITY: Final = -100
 HIGHEST_PRIORITY: Final = 100
+LONGEST_USER: Final = 256
 _INT64: Final = 2**63
 
 
@@ -147,7 +148,7 @@ class GenerationBody(_Body):
     priority: int = 0
     skip_special_tokens: bool = True
     return_token_ids: bool | None = None
-    user: str | None = None  # taken and not used
+    user: Annotated[str, Field(max_length=LONGEST_USER), AfterValidator(_text)] | None = None
 
     n: Annotated[Any, *_only(None, 1)] = None
     presence_penalty: Annotated[Any, *_only(None, 0)] = None

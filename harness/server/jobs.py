@@ -125,6 +125,7 @@ class JobReader:
             ignore_eos=body.ignore_eos,
             stop_token_ids=tuple(body.stop_token_ids or ()),
             priority=body.clamped_priority,
+            session=body.user or None,
             min_tokens=body.min_tokens,
         )
 

@@ -188,9 +188,18 @@ def test_shared_beginnings_sessions_and_rare_components_can_be_written(write: Wr
     assert not load_preset("stall-probe").composes_prompts
 
 
+@pytest.mark.parametrize("priority", [-100, 0, 7, 100])
+def test_a_component_may_have_a_priority(write: WriteFile, priority: int) -> None:
+    text = PLAIN.replace("[[components]]", f"[[components]]\npriority = {priority}")
+    assert read_preset(write("mine.toml", text)).components[0].priority == priority
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
+        ("[[components]]", "[[components]]\npriority = 101", "a priority from -100 to 100"),
+        ("[[components]]", "[[components]]\npriority = 1.5", "1.5; expected a whole number"),
+        ("[[components]]", "[[components]]\npriority = true", "True; expected a whole number"),
         ("[[components]]", "[[components]]\nevery = 3\nweight = 2", "`every` or a `weight`"),
         ("[[components]]", "[[components]]\nevery = 1", "expected every >= 2"),
         ("[[components]]", "[[components]]\nshared = { prefixes = 2 }", "no key 'tokens'"),

@@ -83,6 +83,41 @@ def test_hash_covers_tokens_lengths_arrivals_and_burstiness(chat_mix: Workload) 
     assert workload_hash(chat_mix.requests, 1.0) == chat_mix.hash
 
 
+def with_priorities(write: WriteFile, *priorities: str) -> Workload:
+    """The plain preset, with a component for each line `priority = n`."""
+    head, component, rest = PRESET.partition("[[components]]")
+    body, loads, end = rest.partition("[[loads]]")
+    parts = "".join(f"{component}\n{line}{body}" for line in priorities)
+    text = head.replace("2", "40") + parts + loads + end
+    config = open_workload(str(write("mine.toml", text)))
+    return draw(config, seed=0, limits=ModelLimits(4096, 4096))
+
+
+def test_requests_have_the_priorities_of_their_components(write: WriteFile) -> None:
+    drawn = with_priorities(write, "priority = 5", "priority = -1", "")
+    assert list(drawn.priorities) == [-1, 0, 5]
+    assert sum(drawn.priorities.values()) == 40
+
+
+def test_turns_of_a_session_have_one_priority(limits: ModelLimits, write: WriteFile) -> None:
+    sessions = '[sessions]\nturns = { kind = "fixed", value = 3 }\nat_once = 2\n'
+    head, component, rest = PRESET.replace("= 2", "= 30", 1).partition("[[components]]")
+    first = component + rest.partition("[[loads]]")[0]
+    both = f"{head}{sessions}{first}{component}\npriority = 3{rest}"
+    drawn = draw(open_workload(str(write("mine.toml", both))), seed=0, limits=limits)
+    of_session: dict[str | None, set[int]] = {}
+    for request in drawn.requests:
+        of_session.setdefault(request.session, set()).add(request.priority)
+    assert all(len(found) == 1 for found in of_session.values())
+    assert set.union(*of_session.values()) == {0, 3}
+
+
+def test_hash_covers_priorities_and_is_what_it_was_without_them(write: WriteFile) -> None:
+    none, zero = with_priorities(write, ""), with_priorities(write, "priority = 0")
+    assert zero.hash == none.hash
+    assert len({none.hash, *(with_priorities(write, f"priority = {n}").hash for n in (1, 2))}) == 3
+
+
 def test_fewer_requests_are_the_beginning_of_more(limits: ModelLimits) -> None:
     config = open_workload("chat-mix")
     more = draw(config, seed=0, limits=limits, num_prompts=60)

@@ -35,6 +35,7 @@ def finding(run: RunFile) -> list[str]:
         paragraphs.extend(filter(None, (_at_load(run, load, pair) for pair in pairs)))
     paragraphs.extend(filter(None, (_beside(pair, alone=len(pairs) == 1) for pair in pairs)))
     paragraphs.extend(map(transport_sentence, run.transport))
+    paragraphs.extend(f"{plain(remark)}." for remark in run.settings.get("remarks") or ())
     if not pairs:
         paragraphs.append("Only one engine was run, so there is nothing to compare it with.")
     return [*paragraphs, *filter(None, (_credit(run, pairs), _trust(run)))]

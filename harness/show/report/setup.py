@@ -20,6 +20,7 @@ _SHOWN_ELSEWHERE: Final = (
     "num_warmups",
     "later_warmup_tokens",
     "output_check",
+    "remarks",
 )
 _WORKLOAD_SHOWN_ELSEWHERE: Final = ("name", "seed", "hash", "sessions", "shared_prompt_share")
 

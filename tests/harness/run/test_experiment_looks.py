@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engines.api import EngineInfo, ModelInfo
+from engines.api import EngineInfo, JsonValue, ModelInfo
 from engines.clock import VirtualClock
 from engines.registry import EngineEntry
 from harness.records import CellSnapshot
@@ -20,6 +20,7 @@ from harness.run.fleet import EngineFailure
 from harness.run.folder import RunFolder
 from harness.run.interrupts import Interrupts
 from harness.run.progress import ProgressBoard
+from harness.show.report import finding, report_text
 from harness.worker.protocol import CellDone, RunCell
 from workloads.workload import open_workload
 
@@ -30,6 +31,8 @@ NOISE = (1.0, 1.06, 0.95, 1.02, 0.98, 1.05, 0.97, 1.01)
 class InstantFleet:
     """Plays each cell with its label's own pace; `breaks` names a round in which `c` is lost."""
 
+    settings: Mapping[str, JsonValue] = {}
+
     def __init__(self, player, labels: tuple[str, ...], noise: float, breaks: int = 0) -> None:
         self._player = player
         self._noise = noise
@@ -39,7 +42,9 @@ class InstantFleet:
 
     def build(self) -> Mapping[str, EngineInfo]:
         model = ModelInfo("none", 256, 512, (0,), (0, 1), 1, 64, "float32", "cpu")
-        return {name: EngineInfo("one", {}, 512, 8, model=model) for name in self._labels}
+        return {
+            name: EngineInfo("one", self.settings, 512, 8, model=model) for name in self._labels
+        }
 
     def encode(self, texts: list[str], *, chat: bool) -> list[list[int]]:
         raise AssertionError("nothing to encode")
@@ -163,3 +168,14 @@ def test_a_run_that_is_killed_says_how_many_rounds_it_had(measure, tmp_path):
 
     measure("0.01%", act=read)
     assert told == [5, 8, 12]
+
+
+def test_a_rule_that_finds_all_requests_alike_is_told_at_once_and_in_the_report(
+    measure, monkeypatch
+):
+    monkeypatch.setattr(InstantFleet, "settings", {"order": "priority"})
+    run, notes = measure("5%", noise=0.1)
+    assert notes[0].startswith("warning: a: all requests of uniform have the same priority")
+    assert notes[1].startswith("warning: b: ")
+    for text in (" ".join(finding(run)), report_text(run)):
+        assert text.count("order=priority decides as fcfs would") == 2
