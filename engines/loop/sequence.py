@@ -122,7 +122,7 @@ class Sequence:
         self.first_time_prompt = 0
         self.first_time_output = 0
         self.last_token_s: float | None = None
-        self._mark = -1
+        self._mark = 0
         self._phase = Phase.QUEUE
         self._phase_since_s = request.scheduled_s
         self._spent_s = [0.0, 0.0, 0.0, 0.0]
@@ -148,7 +148,7 @@ class Sequence:
 
     @property
     def has_advanced(self) -> bool:
-        """Whether its high-water mark has risen since its last preemption, if there was one."""
+        """Whether its high-water mark has risen since its last preemption, or since it came."""
         return self.high_water > self._mark
 
     def preempt(self, now_s: float, *, keeps_cache: bool) -> None:

@@ -56,6 +56,8 @@ class Verifier:
 
     def check(self, plan: Plan, step: int, residents: Residents) -> Verified:
         """Carries the plan out on a trial, which is left open. Raises `PlanError`."""
+        if twice := plan.admit.keys() & plan.resume.keys():
+            self._refuse(step, f"it both admits and resumes {min(twice)!r}")
         trial = self._cache.trial()
         try:
             swapped_out = self._preempt(plan, step, residents, trial)
@@ -83,7 +85,8 @@ class Verifier:
             if name in plan.work or name in plan.admit or name in plan.resume:
                 self._refuse(step, f"{name!r} is both preempted and scheduled")
             if not sequence.has_advanced:
-                self._refuse(step, f"{name!r} has not advanced since its last preemption")
+                since = "its last preemption" if sequence.num_preemptions else "it came"
+                self._refuse(step, f"{name!r} has not advanced since {since}")
             if mode == "swap":
                 held = self._cache.blocks_for(sequence.num_computed)
                 swapped_out[name] = list(self._cache.table(name)[:held])

@@ -142,7 +142,7 @@ class Watcher:
         for name in plan.preempt:
             sequence = by_id[name]
             self.preemptions += 1
-            assert sequence.high_water > self.mark.get(name, -1), "preempted without an advance"
+            assert sequence.high_water > self.mark.get(name, 0), "preempted without an advance"
             self.mark[name] = sequence.high_water
             free = trial.free_blocks
             trial.release(sequence)

@@ -44,6 +44,7 @@ BAD_PLANS = {
     "known: recompute, swap": lambda v: Plan(preempt={"a": "forget"}, work={"b": 1}),
     "resumes 'a', which was not swapped": lambda v: Plan(resume={"a": 0}, work={"b": 1}),
     "admits 'a', which is not waiting": lambda v: Plan(admit={"a": 0}, work={"a": 1}),
+    "both admits and resumes 'c'": lambda v: Plan(admit={"c": 0}, resume={"c": 0}, work={"c": 1}),
     "no room to admit 'c' with 4000": lambda v: Plan(admit={"c": 4000}, work={"c": 1}),
     "schedules 'c', which is not resident": lambda v: Plan(work={"c": 1}),
     "schedules 'nobody'": lambda v: Plan(work={"nobody": 1}),
@@ -123,15 +124,38 @@ def test_a_loop_of_admission_and_preemption_is_refused(lab, request_of):
         lab(PreemptsForEver(None)).play([request_of("a", 5, 9), request_of("b", 3, 40)])
 
 
-def test_preempting_one_that_holds_no_block_is_refused(lab, request_of):
+def test_preempting_one_that_shares_all_its_blocks_is_refused(lab, request_of):
+    """`a` has computed the first block of its prompt; `b` begins alike and came in on it."""
+
     class Nothing(Misbehaves):
         def plan(self, view, state):
-            if view.running:
-                return Plan(preempt={"b": "recompute"}, work={"a": 1}), state
-            return Plan(admit={"a": 0, "b": 0}, work={"a": 5}), state
+            if len(view.running) == 2:
+                return Plan(preempt={"a": "recompute"}, work={"b": 1}), state
+            name = "b" if view.running else "a"
+            return Plan(admit={name: 0}, work={name: 1 if view.running else 4}), state
 
-    with pytest.raises(PlanError, match="preempting 'b' frees no block"):
-        lab(Nothing(None)).play([request_of("a", 5, 9), request_of("b", 3, 9)])
+    world = lab(Nothing(None), block_size=4, prefix_caching=True)
+    with pytest.raises(PlanError, match="preempting 'a' frees no block"):
+        world.play([request_of("a", [1, 2, 3, 4, 5], 9), request_of("b", [1, 2, 3, 4, 5], 9)])
+
+
+class PreemptsBeforeAnyWork(Misbehaves):
+    """Admits `b` on the prefix that `a` computed and puts it out before it has computed."""
+
+    def plan(self, view, state):
+        running = {s.request_id: s for s in view.running}
+        if "b" in running:
+            return Plan(preempt={"b": "recompute"}, work={"a": 1}), state
+        if running:
+            return Plan(admit={"b": 8}, work={"a": 1}), state
+        return Plan(admit={"a": 0}, work={"a": 5}), state
+
+
+def test_preempting_one_that_has_computed_nothing_is_refused(lab, request_of):
+    """Else its prefix hit would count twice: once for each time that it comes in."""
+    world = lab(PreemptsBeforeAnyWork(None), block_size=4, prefix_caching=True)
+    with pytest.raises(PlanError, match="'b' has not advanced since it came"):
+        world.play([request_of("a", [1, 2, 3, 4, 5], 9), request_of("b", [1, 2, 3, 4, 9], 9)])
 
 
 def test_a_policy_that_raises_leaves_the_memory_as_it_was(lab, request_of):
