@@ -20,7 +20,9 @@ class Case:
 
     `facts` are settings in force, for telling what else differs. `definitions` says of a metric
     how it differs from cbbench's own; it is empty for cbbench's results. `unfinished` rounds are
-    not among `rounds` unless no round `ended`. `kept_up` is `None` where it cannot be told.
+    not among `rounds` unless no round `ended`; in the `broken` ones of them the engine broke down.
+    `ok_share` is of the requests of `rounds` alone. `with_failures` has, where more than 1% were
+    not ok, latencies with those as infinite. `kept_up` is `None` where it cannot be told.
     """
 
     engine: str
@@ -33,16 +35,27 @@ class Case:
     ok: int | None
     suspect: int = 0
     unfinished: int = 0
+    broken: int = 0
     ended: bool = True
     kept_up: bool | None = None
+    ok_share: float | None = None
+    with_failures: Mapping[str, Values] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     definitions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    @property
+    def begun(self) -> int:
+        """How many rounds there were, whether they ended or not."""
+        return len(self.rounds) + (self.unfinished if self.ended else 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One result. Without a `workload_hash` nobody can say that two had the same requests."""
+    """One result. Without a `workload_hash` nobody can say that two had the same requests.
+
+    `failures` has a sentence for each engine that could not be started, or that failed later.
+    """
 
     name: str
     tool: str
@@ -51,3 +64,4 @@ class Source:
     cases: tuple[Case, ...]
     facts: Mapping[str, str] = field(default_factory=dict)
     goodput: str | None = None
+    failures: Mapping[str, str] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -45,6 +46,11 @@ def _source(source: Source) -> dict[str, Any]:
                 "ok": case.ok,
                 "suspect_rounds": case.suspect,
                 "unfinished_rounds": case.unfinished,
+                "broken_rounds": case.broken,
+                "with_failures": {
+                    name: ["inf" if value == math.inf else value for value in values]
+                    for name, values in case.with_failures.items()
+                },
                 "notes": list(case.notes),
             }
             for case in source.cases

@@ -7,7 +7,7 @@ all the same, and results that have no case in common. Computes no ratio.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engines.api import CbbenchError
 from harness.compare.case import Case, Rate, Source
@@ -79,15 +79,7 @@ def narrowed(source: Source, engine: str | None, load: str | None) -> Source:
     """
     cases = _chosen(source, source.cases, "engine", engine)
     cases = _chosen(source, cases, "load", load)
-    return Source(
-        source.name,
-        source.tool,
-        source.workload,
-        source.workload_hash,
-        cases,
-        source.facts,
-        source.goodput,
-    )
+    return replace(source, cases=cases)
 
 
 def _chosen(

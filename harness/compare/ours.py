@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from harness.compare.case import Case, Rate, Source, Values
+from harness.compare.failures import with_failures
 from harness.compare.metrics import MEASURED
 from harness.metrics.results import CellResult
 from harness.results.comparisons import Metric
@@ -37,6 +38,7 @@ def source_of(run: RunFile, name: str) -> Source:
         ),
         facts=_run_facts(run),
         goodput=_text(run.settings.get("goodput")),
+        failures=_failures(run),
     )
 
 
@@ -55,10 +57,29 @@ def _case(run: RunFile, engine: str, load: str) -> Case:
         ok=sum(cell.counts.ok for cell in every),
         suspect=sum(c.verdict is not None and c.verdict.status == "SUSPECT" for c in every),
         unfinished=sum(not cell.finished for cell in every),
+        broken=sum(cell.broken for cell in every),
         ended=any(cell.finished for cell in every),
         kept_up=kept_up(run, load, engine),
+        ok_share=_ok_share(measured),
+        with_failures=with_failures(measured),
         facts=_engine_facts(run, engine),
     )
+
+
+def _ok_share(cells: Sequence[CellResult]) -> float | None:
+    offered = sum(cell.counts.offered for cell in cells)
+    return sum(cell.counts.ok for cell in cells) / offered if offered else None
+
+
+def _failures(run: RunFile) -> dict[str, str]:
+    """By engine, as far as the settings tell; those of the start first."""
+    found = {str(key): str(why) for key, why in _mapping(run.settings.get("engine_errors")).items()}
+    told = run.settings.get("failures")
+    for item in map(_mapping, told if isinstance(told, list | tuple) else ()):
+        engine, why = _text(item.get("engine")), _text(item.get("error"))
+        if engine is not None and why is not None:
+            found[engine] = why
+    return found
 
 
 def load_settings(run: RunFile, load: str) -> Mapping[str, Any]:

@@ -1,20 +1,20 @@
 """A run against a baseline: every case in every metric, and what follows for the exit code.
 
-`selection` refuses what cannot be checked, `decide` decides on numbers; this module brings the two
-together, and knows what is decided before any number is looked at.
+`selection` refuses what cannot be checked, `soundness` knows what is decided before any number is
+looked at, `decide` decides on numbers; this module brings them together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from harness.compare.case import Case, Source, Values
-from harness.compare.matching import rate_text
 from harness.compare.metrics import direction_of
 from harness.gate.baseline import Baseline
 from harness.gate.decide import Decision, Outcome, decide
+from harness.gate.dropped import with_dropped
 from harness.gate.notes import ONLY_THE_CLIENTS, beside_the_numbers
 from harness.gate.options import CheckOptions, check_limits, looked_at
 from harness.gate.relative import relative_values
@@ -27,6 +27,7 @@ from harness.gate.selection import (
     unknown_choice,
 )
 from harness.gate.side import Side
+from harness.gate.soundness import beforehand, by_reference, failed, reference_of
 from harness.statistics import Direction
 
 PASS: Final = 0
@@ -84,12 +85,13 @@ def check(run: Side, baseline: Baseline, options: CheckOptions) -> Checked:
         cases = chosen_cases(run.source, options)
         refuse(unknown_choice(run.source, cases, options))
         reason = _other_machine(run, baseline)
-        found = [_undecided(case, metrics, options, reason) for case in cases]
+        found = [_undecided(run.source, case, metrics, reason) for case in cases]
         notes: list[str] = []
     else:
         pairs = case_pairs(run.source, side.source, metrics, options, baseline.name)
         found = [_findings(a, b, run.source, side.source, metrics, options) for a, b in pairs]
-        notes = list(beside_the_numbers(side.source, run.source, pairs))
+        told = [*pairs, *_references(pairs, side.source, run.source, options)]
+        notes = list(beside_the_numbers(side.source, run.source, told))
         if run.machine.only_the_clients:
             notes.append(ONLY_THE_CLIENTS)
     flat = [finding for findings in found for finding in findings]
@@ -111,12 +113,14 @@ def _findings(
     metrics: dict[str, bool],
     options: CheckOptions,
 ) -> Iterator[Finding]:
-    why = _beforehand(theirs, mine, options) or _without_reference(run, mine, options)
+    why = beforehand(baseline, theirs, run, mine, options)
+    why = why or by_reference(baseline, run, mine.load, options)
     for name, gates in metrics.items():
         direction = direction_of(name)
         if why is None:
             values = _values(baseline, theirs, name, options), _values(run, mine, name, options)
             decision = decide(*values, direction, options.limits)
+            decision = with_dropped(decision, mine, name, direction)
         else:
             decision = why
         yield _finding(mine, name, gates, decision)
@@ -126,60 +130,24 @@ def _values(source: Source, case: Case, metric: str, options: CheckOptions) -> V
     own = case.values.get(metric, ())
     if options.relative_to is None:
         return own
-    return relative_values(case, _reference(source, case, options), metric)
+    return relative_values(case, reference_of(source, case.load, options), metric)
 
 
-def _reference(source: Source, case: Case, options: CheckOptions) -> Case:
-    key = (options.relative_to, case.load)
-    return next(c for c in source.cases if (c.engine, c.load) == key)
+def _references(
+    pairs: Sequence[tuple[Case, Case]], baseline: Source, run: Source, options: CheckOptions
+) -> list[tuple[Case, Case]]:
+    if options.relative_to is None:
+        return []
+    return [
+        (reference_of(baseline, load, options), reference_of(run, load, options))
+        for load in dict.fromkeys(mine.load for _, mine in pairs)
+    ]
 
 
-def _without_reference(run: Source, mine: Case, options: CheckOptions) -> Decision | None:
-    if options.relative_to is None or _reference(run, mine, options).ok:
-        return None
-    return Decision(
-        outcome="inconclusive", reason=f"of {options.relative_to} nothing was ok; see why"
-    )
-
-
-def _beforehand(theirs: Case, mine: Case, options: CheckOptions) -> Decision | None:
-    """What is decided before any number is looked at."""
-    if mine.ok == 0:
-        return _nothing_ok(mine)
-    if not mine.ended:
-        return Decision(outcome="inconclusive", reason="no round came to its end; run again")
-    if theirs.request_rate != mine.request_rate:
-        return Decision(
-            outcome="inconclusive",
-            reason=f"its rate is {rate_text(mine.request_rate)}, the baseline's "
-            f"{rate_text(theirs.request_rate)}; run it with --request-rate, or choose --load",
-        )
-    if theirs.max_concurrency != mine.max_concurrency:
-        return Decision(
-            outcome="inconclusive",
-            reason=f"its concurrency is {mine.max_concurrency}, the baseline's "
-            f"{theirs.max_concurrency}; run it with the same --max-concurrency",
-        )
-    if options.strict and mine.suspect:
-        return Decision(
-            outcome="inconclusive",
-            reason=f"SUSPECT rounds: {mine.suspect}; see its report for the reasons",
-        )
-    return None
-
-
-def _nothing_ok(case: Case) -> Decision:
-    return Decision(
-        outcome="regression", reason=f"nothing was ok: 0 of {case.offered} requests succeeded"
-    )
-
-
-def _undecided(
-    case: Case, metrics: dict[str, bool], options: CheckOptions, reason: str
-) -> Iterator[Finding]:
-    decision = Decision(outcome="inconclusive", reason=reason)
+def _undecided(run: Source, case: Case, metrics: dict[str, bool], reason: str) -> Iterator[Finding]:
+    decision = failed(run, case) or Decision(outcome="inconclusive", reason=reason)
     for name, gates in metrics.items():
-        yield _finding(case, name, gates, decision if case.ok else _nothing_ok(case))
+        yield _finding(case, name, gates, decision)
 
 
 def _finding(case: Case, metric: str, gates: bool, decision: Decision) -> Finding:

@@ -30,7 +30,7 @@ def _of_case(theirs: Case, mine: Case) -> Iterator[str]:
     name = case_name(mine)
     for case, whose in ((theirs, "the baseline"), (mine, "this run")):
         if case.suspect:
-            yield f"{name}: SUSPECT rounds of {whose}: {case.suspect} of {len(case.rounds)}"
+            yield f"{name}: SUSPECT rounds of {whose}: {case.suspect} of {case.begun}"
     if mine.offered is not None and mine.ok is not None and 0 < mine.ok < mine.offered:
         yield f"{name}: {mine.ok} of {mine.offered} requests were ok"
     if mine.unfinished and mine.ended:

@@ -164,6 +164,7 @@ def _case(stored: StoredCase) -> Case:
         offered=stored.offered,
         ok=stored.ok,
         suspect=stored.suspect,
+        ok_share=stored.ok / stored.offered if stored.offered else None,
         facts=stored.facts,
     )
 

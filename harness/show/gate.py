@@ -148,5 +148,5 @@ def baseline_told(side: Side, name: str) -> list[str]:
         if len(case.rounds) < LEAST_ROUNDS:
             lines.append(f"  warning: a check needs {LEAST_ROUNDS} rounds; run with --repeats")
         if case.suspect:
-            lines.append(f"  warning: SUSPECT rounds: {case.suspect} of {len(case.rounds)}")
+            lines.append(f"  warning: SUSPECT rounds: {case.suspect} of {case.begun}")
     return lines

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from string import ascii_uppercase
 from typing import Final
 
-from harness.compare.across import Matched, RunRatio, RunsCompared
+from harness.compare.across import Matched, RunRatio, RunsCompared, middle
 from harness.compare.case import Case, Source
 from harness.compare.matching import case_name
 from harness.results.values import unfinished_note
@@ -199,12 +199,23 @@ def _notes(ratios: Iterable[RunRatio]) -> list[str]:
     ]
 
 
+def _failing(case: Case) -> list[str]:
+    """The median over rounds of each shown latency that the requests without an end belong to."""
+    return [
+        f"{words} {metric_value(name, middle(case.with_failures[name]))}"
+        for name, words in _SHOWN.items()
+        if name in case.with_failures
+    ]
+
+
 def _case_remarks(case: Case) -> list[str]:
     remarks = list(case.notes)
     if case.offered is not None and case.ok is not None and case.ok < case.offered:
         remarks.append(f"{case.ok} of {case.offered} requests were ok")
+    if case.with_failures:
+        remarks.append(f"With those that were not ok as infinite: {', '.join(_failing(case))}")
     if case.suspect:
-        remarks.append(f"SUSPECT rounds: {case.suspect} of {len(case.rounds)}")
+        remarks.append(f"SUSPECT rounds: {case.suspect} of {case.begun}")
     if case.unfinished:
         remarks.append(unfinished_note(case.unfinished, kept=not case.ended))
     return remarks

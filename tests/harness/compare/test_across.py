@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 
 import pytest
 
 from engines.api import CbbenchError
 from harness.compare.across import compare_runs
+from harness.compare.encoding import compared_to_json
 from harness.compare.inputs import read_own, read_source, read_sources, short_names
 from harness.compare.ours import source_of
+from harness.show.runs import runs_text
 from harness.statistics import LEAST_ROUNDS
 
 FIVE = [10.0, 10.4, 9.8, 10.1, 10.3]
@@ -231,3 +234,16 @@ def test_values_stay_as_they_are(make_run):
     source = read_source(make_run("a", {"e": FIVE}), "a")
     with pytest.raises(dataclasses.FrozenInstanceError):
         source.name = "b"
+
+
+def test_quantiles_over_all_requests_stand_beside_those_of_the_ok_ones(make_run):
+    a, b = make_run("a", {"e": FIVE[:3]}), make_run("b", {"e": [10.0, None, None]})
+    found = compared(a, b)
+    (case,) = found.sources[1].cases
+    ttft = case.values["ttft_s.p95"][0]
+    assert case.with_failures["ttft_s.p95"] == (ttft, math.inf, math.inf)
+    assert case.with_failures["ttft_s.max"] == (ttft, math.inf, math.inf)
+    assert found.sources[0].cases[0].with_failures == {}
+    assert "With those that were not ok as infinite: TTFT p50 inf ms" in runs_text(found)
+    told = json.loads(compared_to_json(found))["sources"][1]["cases"][0]["with_failures"]
+    assert told["ttft_s.p95"] == [pytest.approx(ttft), "inf", "inf"]

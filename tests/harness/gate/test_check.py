@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from engines.api import CbbenchError
-from harness.gate.baseline import read_baseline, updated_baseline
+from harness.gate.baseline import Baseline, read_baseline, updated_baseline
 from harness.gate.check import check
 from harness.gate.limits import Limits
 from harness.gate.options import CheckOptions
 from harness.gate.side import read_side
+from harness.records import CellTrailer
+from harness.results.file import close_run
 
 FIVE = [10.0, 10.1, 9.9, 10.05, 9.95]
 OTHER = {"cpu": "Other CPU", "cores_usable": 8}
@@ -85,7 +88,7 @@ def test_nothing_ok_is_a_regression_on_any_machine(make_run):  # U5
         assert "nothing was ok: 0 of 20 requests" in found.findings[0].decision.reason
 
 
-def test_no_request_at_all_is_no_regression_but_unusable(make_run, player):  # U5
+def test_no_request_at_all_is_no_regression_but_unusable(make_run):  # U5
     base = make_run("base", {"e": FIVE})
     with pytest.raises(CbbenchError, match="run has 0 requests"):
         checked(make_run("run", {}), base)
@@ -232,10 +235,128 @@ def test_relative_to_nothing_is_refused_or_undecided(make_run):
     broken = make_run("broken", {"ref": [None] * 5, "e": FIVE})
     found = checked(broken, base, relative_to="ref")
     assert found.exit_code == 3
-    assert "of ref nothing was ok" in found.findings[0].decision.reason
+    assert "ref in this run: nothing was ok" in found.findings[0].decision.reason
     half = make_run("half", {"ref": [*FIVE[:4], None], "e": FIVE})
     found = checked(half, base, relative_to="ref")
-    assert "1 of 5 rounds of this run have no value" in found.findings[0].decision.reason
+    assert found.exit_code == 3
+    assert found.findings[0].decision.reason.startswith(
+        "of ref in this run only 80.0% of the requests were ok"
+    )
+
+
+def altered(side, engine="e", **changes):
+    """A side in which a case was otherwise."""
+    cases = tuple(replace(c, **changes) if c.engine == engine else c for c in side.source.cases)
+    return replace(side, source=replace(side.source, cases=cases))
+
+
+def decided(run, baseline, metric="output_throughput_tok_s", **options):
+    """Of two sides."""
+    asked = CheckOptions(metrics=(metric,), limits=Limits(0.05), **options)
+    return check(run, Baseline("base", (baseline,)), asked)
+
+
+def reason(found):
+    return found.findings[0].decision.reason
+
+
+def test_an_engine_that_breaks_down_in_the_middle_does_not_pass(make_run, player):
+    base = make_run("base", {"a": FIVE, "b": FIVE})
+    run = make_run("run", {"a": [*FIVE, 10.0], "b": FIVE})
+    crash = CellTrailer(end_s=0.1, error="killed by signal 9")
+    type(player)(run).record(
+        [player.request("r0", out=10)],
+        [],
+        engine="b",
+        load="all-at-once",
+        number=6,
+        trailer=crash,
+    )
+    close_run(run)
+    found = checked(run, base, engine="b")
+    assert found.exit_code == 1
+    assert reason(found).startswith("its engine broke down in 1 of 6 rounds")
+    assert checked(run, base, engine="a").exit_code == 0
+    elsewhere = make_run("elsewhere", {"a": FIVE, "b": FIVE}, environment=OTHER)
+    assert checked(run, elsewhere, engine="b").exit_code == 1
+
+
+def test_an_engine_that_failed_between_rounds_does_not_pass(make_run):
+    base = make_run("base", {"e": FIVE})
+    failures = [{"engine": "e", "stage": "cell", "error": "out of memory"}]
+    run = make_run("run", {"e": FIVE}, failures=failures)
+    assert checked(run, base).exit_code == 1
+    assert "its engine failed after 5 rounds (out of memory)" in reason(checked(run, base))
+    assert checked(run, run).exit_code == 3
+    assert "of the baseline: its engine failed" in reason(checked(run, run))
+
+
+def test_an_engine_of_fewer_rounds_than_others_is_inconclusive(make_run):
+    base = make_run("base", {"a": FIVE, "b": FIVE})
+    run = make_run("run", {"a": [*FIVE, 10.0], "b": FIVE})
+    found = checked(run, base)
+    outcomes = {f.engine: f.decision.outcome for f in found.findings if f.gates}
+    assert outcomes == {"a": "pass", "b": "inconclusive"}
+    alone = checked(run, base, engine="b")
+    assert "it has 5 rounds where others of this run have 6" in reason(alone)
+
+
+@pytest.mark.parametrize(
+    ("sick", "words", "strict"),
+    [
+        ({"ok_share": 0.5}, "only 50.0% of the requests were ok", False),
+        ({"broken": 1}, "its engine broke down", False),
+        ({"ended": False}, "came to its end", False),
+        ({"suspect": 1}, "SUSPECT rounds of ref in", True),
+    ],
+)
+@pytest.mark.parametrize("whose", ["this run", "the baseline"])
+def test_a_sick_reference_decides_nothing(make_run, sick, words, strict, whose):
+    sound = read_side(make_run("base", {"ref": FIVE, "e": FIVE}))
+    slower = read_side(make_run("run", {"ref": times(0.5), "e": times(0.6)}))
+    sound, slower = (altered(altered(s, suspect=0), "ref", suspect=0) for s in (sound, slower))
+    assert decided(slower, sound, relative_to="ref", strict=strict).exit_code == 0
+    run = altered(slower, "ref", **sick) if whose == "this run" else slower
+    baseline = altered(sound, "ref", **sick) if whose == "the baseline" else sound
+    found = decided(run, baseline, relative_to="ref", strict=strict)
+    assert found.exit_code == 3
+    assert words in reason(found)
+    assert whose in reason(found)
+
+
+def test_a_reference_that_changed_is_noted(make_run):
+    base = make_run("base", {"ref": FIVE, "e": FIVE}, info={"rows": 4})
+    run = make_run("run", {"ref": FIVE, "e": FIVE}, info={"rows": 8})
+    notes = checked(run, base, relative_to="ref").notes
+    assert "ref at all-at-once: settings differ: rows (4 and 8)" in notes
+
+
+@pytest.mark.parametrize(
+    ("values", "outcome", "words"),
+    [
+        ((math.inf,) * 5, "regression", "infinite in every round"),
+        ((0.5,) * 4 + (math.inf,), "inconclusive", "2.0% of the requests were not ok"),
+    ],
+)
+def test_who_drops_the_slow_requests_gains_nothing(make_run, values, outcome, words):
+    side = read_side(make_run("base", {"e": FIVE}))
+    metric = "ttft_s.p95"
+    dropping = altered(side, ok_share=0.98, with_failures={metric: values})
+    found = decided(dropping, side, metric)
+    assert found.outcome == outcome
+    assert words in reason(found)
+    assert decided(altered(side, ok_share=0.99), side, metric).outcome == "pass"
+    assert decided(dropping, side, "output_throughput_tok_s").outcome == "pass"
+
+
+def test_a_baseline_that_is_not_sound_decides_nothing(make_run):
+    side = altered(read_side(make_run("base", {"e": FIVE})), suspect=0)
+    found = decided(side, altered(side, ok_share=0.98))
+    assert (found.exit_code, "of the baseline only 98.0%" in reason(found)) == (3, True)
+    suspect = altered(side, suspect=1)
+    assert decided(side, suspect).exit_code == 0
+    found = decided(side, suspect, strict=True)
+    assert (found.exit_code, "SUSPECT rounds of the baseline: 1" in reason(found)) == (3, True)
 
 
 def test_a_suspect_run_decides_nothing_under_strict(make_run):
@@ -281,7 +402,7 @@ def test_engines_elsewhere_are_said_to_be_on_a_machine_that_nobody_knows(make_ru
     assert found.notes[-1].startswith("the engines do not tell on what machine they run")
 
 
-def test_a_run_without_one_whole_round_is_inconclusive(make_run, player, tmp_path):
+def test_a_run_without_one_whole_round_is_inconclusive(make_run):
     base = make_run("base", {"e": FIVE})
     run = make_run("run", {"e": FIVE}, trailer=None)
     found = checked(run, base)
