@@ -85,8 +85,8 @@ def _refuse_remote(engine: EngineSpec, entry: EngineEntry) -> None:
     """What another server answers has no token ids that could be handed on."""
     if entry.builder.startswith("engines.remote."):
         raise CbbenchError(
-            f"--engine is {engine.text!r}, which is a server already; expected an engine that "
-            "runs in a process of this one, such as continuous"
+            f"--engine is {engine.text!r}, which is a server already; "
+            "expected an engine without one, such as continuous"
         )
 
 

@@ -42,7 +42,7 @@ def test_the_key_comes_from_the_environment():
         ({"max_waiting": "-1"}, "--max-waiting is '-1'; expected a whole number >= 0"),
         ({"max_body": "big"}, "--max-body is 'big'; expected a size"),
         ({"engine": "static,continuous"}, "names 2 engines; expected one"),
-        ({"engine": "openai[model=tiny]"}, "which is a server already; expected an engine that"),
+        ({"engine": "openai[model=tiny]"}, "which is a server already; expected an engine without"),
         ({"engine": "x"}, "unknown engine 'x'"),
         ({"dtype": "int8"}, "--dtype is 'int8'"),
         ({"api_key_env": "K"}, "--api-key-env names 'K'"),
