@@ -25,7 +25,7 @@ from harness.show.report.finding import finding
 from harness.show.report.markup import escaped, markdown_table
 from harness.show.report.memory import MEMORY_INTRO, MEMORY_TITLES, memory_row
 from harness.show.report.outputs import output_lines
-from harness.show.report.over_http import client_rows, server_rows
+from harness.show.report.over_http import over_http_lines
 from harness.show.report.setup import engine_lines, environment_lines, workload_lines
 from harness.show.report.stalls import stall_lines
 from harness.show.report.words import (
@@ -53,7 +53,7 @@ def report_text(run: RunFile) -> str:
         _outcomes(run),
         _ledger(run),
         _memory(run),
-        _over_http(run),
+        over_http_lines(run),
         output_lines(run),
         _verdict(run),
         ["## Workload", "", *workload_lines(run)],
@@ -237,21 +237,6 @@ def _memory(run: RunFile) -> list[str]:
         return []
     table = markdown_table(["engine, load", *MEMORY_TITLES], rows)
     return ["## Memory", "", MEMORY_INTRO, "", *table]
-
-
-def _over_http(run: RunFile) -> list[str]:
-    """The client and what servers say of themselves; nothing where all engines were in process."""
-    titles, clients = client_rows(run)
-    if not clients:
-        return []
-    lines = ["## Over HTTP", ""]
-    lines += ["The client, certified against a server without a model before the run:", ""]
-    lines += markdown_table(titles, clients)
-    titles, servers = server_rows(run)
-    if servers:
-        intro = "What the servers' own metrics said while the runs went on:"
-        lines += ["", intro, "", *markdown_table(titles, servers)]
-    return lines
 
 
 def _verdict(run: RunFile) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from harness.metrics.results import CellResult, Utilisation
 from harness.results.values import RunFile, TransportCost
+from harness.show.report.markup import markdown_table
 from harness.show.report.words import MISSING, code, milliseconds, number, percent, plain
 
 Number = Callable[[CellResult], float | None]
@@ -36,22 +37,28 @@ _SERVER_TITLES: Final = (
 )
 
 
-def client_rows(run: RunFile) -> tuple[Sequence[str], list[list[str]]]:
-    """Titles and a row for each engine and load that had a client."""
-    return _CLIENT_TITLES, [
-        [f"{code(label)}, {code(load)}", *_client(cells)]
-        for load, label, cells in _cells(run)
-        if any(cell.client for cell in cells)
+def over_http_lines(run: RunFile) -> list[str]:
+    """The client and what servers say of themselves; nothing where all engines were in process."""
+    cells = _cells(run)
+    clients = [
+        [f"{code(label)}, {code(load)}", *_client(found)]
+        for load, label, found in cells
+        if any(cell.client for cell in found)
     ]
-
-
-def server_rows(run: RunFile) -> tuple[Sequence[str], list[list[str]]]:
-    """The same for servers that showed metrics of their own."""
-    return _SERVER_TITLES, [
-        [f"{code(label)}, {code(load)}", *_server(cells)]
-        for load, label, cells in _cells(run)
-        if any(cell.server for cell in cells)
+    if not clients:
+        return []
+    servers = [
+        [f"{code(label)}, {code(load)}", *_server(found)]
+        for load, label, found in cells
+        if any(cell.server for cell in found)
     ]
+    is_certified = any(cell.client and cell.client.certificate for cell in run.results)
+    how = ", certified against a server without a model before the run" if is_certified else ""
+    lines = ["## Over HTTP", "", f"The client{how}:", "", *markdown_table(_CLIENT_TITLES, clients)]
+    if servers:
+        intro = "What the servers' own metrics said while the runs went on:"
+        lines += ["", intro, "", *markdown_table(_SERVER_TITLES, servers)]
+    return lines
 
 
 def transport_sentence(cost: TransportCost) -> str:

@@ -84,6 +84,7 @@ def test_a_run_over_http_tells_its_certificate_and_its_client(call, noop, tmp_pa
     assert result.client.counted_by == {"usage": 6}
     report = (tmp_path / "run" / "report.md").read_text()
     assert "## Over HTTP" in report
+    assert "The client, certified against a server without a model before the run:" in report
     assert "usage 6" in report
 
 
