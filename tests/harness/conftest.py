@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 import pytest
 
@@ -33,11 +33,14 @@ from engines.loop.policies.registry import PolicyContext
 from engines.registry import installed_engines, parse_engines
 from harness.records import CellKey, CellRecord, CellRecorder, CellTrailer, read_cells
 from harness.records.reader import read_raw_cell
+from harness.records.source import RecordedSource
 from harness.results.file import close_run
-from workloads.sources import ScheduledSource
+from workloads.loads import Load
+from workloads.sources import ClosedLoopSource, make_source, sets_arrivals
 
 TRAILER = CellTrailer(end_s=0.0, warmup_requests=1)
 DEFAULT_COST = StepCost(per_step_s=0.01, per_token_s=0.001, per_sequence_s=0.002)
+SCHEDULED: Final = Load("scheduled", 1.0)
 Wrap = Callable[[RequestSource, VirtualClock], RequestSource]
 
 
@@ -159,7 +162,8 @@ class Player:
 class Simulate:
     """Runs `loop[...]` in virtual time, in a pool of the spec's `num_blocks`.
 
-    Gives its cell back, which lies in `folder` too. `cost` has the method of `StepCost`.
+    Gives its cell back, which lies in `folder` too. `cost` has the method of `StepCost`. Requests
+    come at their own times, or as `load` has them: at its rate they were drawn already.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -174,21 +178,26 @@ class Simulate:
         number: int = 1,
         wrap: Wrap = lambda source, _: source,
         stop_at: int | None = None,
+        load: Load = SCHEDULED,
     ) -> CellRecord:
         (parsed,) = parse_engines(spec, installed_engines())
         clock, key = VirtualClock(), CellKey(parsed.label, "load", number)
         loop = self._build(parsed.settings, clock, cost)
         recorder = CellRecorder(
-            self.folder, key, requests, spec=parsed.text, info=loop.describe(), clock=clock
-        )
+            self.folder, key, requests, spec=parsed.text, info=loop.describe(), clock=clock,
+            closed_loop=sets_arrivals(requests, load),
+        )  # fmt: skip
+        source = make_source(requests, clock, load)
 
         class Sink:
             def emit(self, events: StepEvents) -> None:
                 recorder.emit(events)
+                if isinstance(source, ClosedLoopSource):
+                    source.emit(events)
                 if events.step is not None and events.step.step == stop_at:
                     loop.stop()
 
-        loop.run(wrap(ScheduledSource(requests, clock), clock), Sink(), clock)
+        loop.run(wrap(RecordedSource(source, recorder), clock), Sink(), clock)
         recorder.close(CellTrailer(clock.now(), interrupted=stop_at is not None))
         cell = read_raw_cell(self.folder / "raw" / key.file_name)
         assert cell is not None

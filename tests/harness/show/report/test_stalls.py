@@ -9,6 +9,7 @@ from engines.loop.executors.cost_model import StepCost
 from harness.metrics import Goodput, summarise_cell
 from harness.results.file import close_run
 from harness.show.report.stalls import stall_lines
+from workloads.workload import ModelLimits, at_load, draw, open_workload
 
 COST = StepCost(per_step_s=0.02, per_token_s=0.001)
 ROOM = "max_num_seqs=8,num_blocks=1000"
@@ -45,6 +46,33 @@ def test_whole_prompts_freeze_answers_for_all_their_length(probed):
     stall_s, cell = probed(f"loop[policy=prefill-first,{ROOM}]")
     assert stall_s > 4.0
     assert cell.scheduling.full_step_s is None
+
+
+def play_preset(simulate, spec):
+    """Of the preset as it is drawn and played: longest stall of the chats, and the whole cell."""
+    workload = draw(open_workload("stall-probe"), seed=0, limits=ModelLimits(4096, 4096))
+    (load,) = workload.default_loads
+    cell = simulate(spec, at_load(workload, load), cost=COST, load=load)
+    assert all(request.status == "ok" for request in cell.requests)
+    summary = summarise_cell(cell, Goodput())
+    return summary.classes["chat"].max_stall_s.max, summary
+
+
+@pytest.mark.parametrize("budget", ["", "max_num_batched_tokens=128,"])
+def test_the_preset_bounds_stalls_of_chunks_by_two_full_steps(simulate, budget):
+    """Also with the budget that the engine takes of itself."""
+    stall_s, cell = play_preset(simulate, f"e=continuous[{budget}num_blocks=3000]")
+    assert cell.scheduling.full_step_s is not None
+    assert stall_s <= 2 * cell.scheduling.full_step_s
+
+
+def test_the_preset_shows_what_whole_prompts_do(simulate):
+    """At the same price of a token: far beyond two of the other's steps."""
+    chunked_s, cell = play_preset(simulate, "chunked=continuous[num_blocks=3000]")
+    whole_s, _ = play_preset(simulate, "first=loop[policy=prefill-first,num_blocks=3000]")
+    assert whole_s > 4.0
+    assert whole_s > 5 * chunked_s
+    assert whole_s > 5 * cell.scheduling.full_step_s
 
 
 def test_the_report_tells_each_stall_beside_a_full_step(simulate):
