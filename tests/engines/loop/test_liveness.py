@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from policies_by_name import POLICIES, REQUEST_LEVEL, policy_of
 
 from engines.api import END, ModelInfo
 from engines.loop.policies.chunked import ChunkedPolicy
-from engines.loop.policies.static import StaticPolicy
-from engines.loop.policies.window import WindowPolicy
-
-POLICIES = [ChunkedPolicy(4, 64), StaticPolicy(1), WindowPolicy(4, 0.0)]
 
 
 class LateSource:
@@ -40,10 +37,10 @@ class LateSource:
         self.clock.sleep_until(min(until_s, 2.0))
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-def test_an_idle_loop_sleeps_and_counts_from_the_arrival(lab, request_of, answer_of, policy):
+@pytest.mark.parametrize("name", POLICIES)
+def test_an_idle_loop_sleeps_and_counts_from_the_arrival(lab, request_of, answer_of, name):
     """Case M7: nothing for two seconds; a few looks a second, and no queue time for them."""
-    world = lab(policy)
+    world = lab(policy_of(name, max_num_seqs=1, max_delay_ms=0))
     request = request_of("a", 4, 3, scheduled_s=2.0)
     source = LateSource(request, world.clock)
     run = world.run(source)
@@ -53,16 +50,26 @@ def test_an_idle_loop_sleeps_and_counts_from_the_arrival(lab, request_of, answer
     assert run.finishes["a"].stats.queue_s == 0.0
 
 
-def test_nonsense_in_the_middle_leaves_those_who_decode_alone(lab, request_of, answer_of):
-    """Case M4: no tokens asked for, an empty prompt, no bound at all, while two others decode."""
+@pytest.mark.parametrize("name", POLICIES)
+def test_nonsense_in_the_middle_leaves_those_who_decode_alone(lab, request_of, answer_of, name):
+    """Case M4: no tokens asked for, an empty prompt, no bound at all, while two others decode.
+
+    Prefill-first makes them wait for a prompt, by its own rule.
+    """
+
+    def world_of():
+        seqs = 2 if name in REQUEST_LEVEL else 8
+        policy = policy_of(name, max_num_seqs=seqs, max_num_batched_tokens=64, max_delay_ms=0)
+        return lab(policy, max_model_len=30)
+
     decoding = [request_of("a", 4, 12), request_of("b", 6, 12)]
     odd = [
         request_of("zero", 5, 0, scheduled_s=3.5),
         request_of("empty", 0, 5, scheduled_s=3.5),
         request_of("open", 10, None, scheduled_s=3.5),
     ]
-    alone = lab(ChunkedPolicy(8, 64), max_model_len=30).play(decoding)
-    world = lab(ChunkedPolicy(8, 64), max_model_len=30)
+    alone = world_of().play(decoding)
+    world = world_of()
     run = world.play([*decoding, *odd])
     statuses = {name: finish.status for name, finish in run.finishes.items()}
     assert statuses == {"a": "ok", "b": "ok", "open": "ok", "zero": "rejected", "empty": "rejected"}
@@ -70,7 +77,9 @@ def test_nonsense_in_the_middle_leaves_those_who_decode_alone(lab, request_of, a
     assert len(run.tokens()["open"]) == 20
     for request in decoding:
         assert run.tokens()[request.request_id] == answer_of(request)
-        assert run.times()[request.request_id] == alone.times()[request.request_id]
+        pause_s = 1.0 if name == "prefill-first" else 0.0
+        expected = [t if t <= 4.0 else t + pause_s for t in alone.times()[request.request_id]]
+        assert run.times()[request.request_id] == expected
     assert world.cache.free_blocks == world.cache.num_blocks
 
 
@@ -95,9 +104,11 @@ def test_forced_lengths_are_exact_however_many_run(
     assert {f.finish_reason for f in stopped.finishes.values()} == {"stop"}
 
 
-def test_a_reset_leaves_no_prefix_to_the_next_run(lab, request_of):
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_reset_leaves_no_prefix_to_the_next_run(lab, request_of, name):
     """Case L1: the second run computes as much as the first."""
-    world = lab(ChunkedPolicy(4, 64), block_size=4, prefix_caching=True)
+    policy = policy_of(name, max_num_seqs=4, max_num_batched_tokens=64, max_delay_ms=0)
+    world = lab(policy, block_size=4, prefix_caching=True)
     request = request_of("a", 33, 2)
     world.play([request])
     kept = world.cache.cached_blocks

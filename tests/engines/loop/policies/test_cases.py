@@ -6,24 +6,11 @@ import random
 from itertools import pairwise
 
 import pytest
+from policies_by_name import CONTEXT, POLICIES, PREEMPTING, policy_of
 
 from engines.api import Request
-from engines.loop.build import make_policy
 from engines.loop.kv.contiguous import ContiguousCache
 from engines.loop.kv.paged import PagedCache
-from engines.loop.policies.registry import PolicyContext, installed_policies
-from engines.registry import installed_engines, parse_engines
-
-POLICIES = sorted(installed_policies())
-PREEMPTING = ["chunked", "prefill-first"]
-CONTEXT = 4096
-
-
-def policy_of(name, **settings):
-    known = {setting.name for setting in installed_policies()[name].settings}
-    given = ",".join(f"{k}={v}" for k, v in settings.items() if k in known)
-    (spec,) = parse_engines(f"loop[policy={name},{given}]", installed_engines())
-    return make_policy(spec.settings, PolicyContext("cpu", CONTEXT))
 
 
 def memory_of(allocator, num_blocks, block_size):
