@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace, merge
+from itertools import chain
 from operator import attrgetter
 from typing import Final, Literal, Protocol
 
@@ -22,7 +23,9 @@ _by_arrival = attrgetter("arrival_index")
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Positions computed for each group so far, and the groups seen at the last look."""
+    """Positions computed for each group so far, and the groups that have been there ever since
+    they were first looked at.
+    """
 
     positions: Mapping[str, float] = field(default_factory=dict)
     present: frozenset[str] = frozenset()
@@ -112,8 +115,9 @@ class Fair:
 
     Virtual token counters (Sheng et al., Fairness in Serving Large Language Models, OSDI 2024),
     one unit a computed position: a group that comes back starts no lower than the least served of
-    those present, so that idling earns no credit. Starvation bound: while a group has requests
-    waiting, another is admitted before it only until that one's counter has passed its own.
+    those present, or of those who were there last, so that idling earns no credit. Starvation
+    bound: while a group has requests waiting, another is admitted before it only until that one's
+    counter has passed its own.
     """
 
     by: Share = "class"
@@ -126,7 +130,7 @@ class Fair:
         if not fresh:
             return served if present == served.present else Served(served.positions, present)
         positions = dict(served.positions)
-        stayed = [positions.get(name, 0.0) for name in present & served.present]
+        stayed = [positions.get(name, 0.0) for name in present & served.present or served.present]
         least = min(stayed, default=0.0)
         for name in fresh:
             positions[name] = max(positions.get(name, 0.0), least)
@@ -159,10 +163,12 @@ class Fair:
     def charge(self, view: View, plan: Plan, served: Served) -> Served:
         positions = dict(served.positions)
         work = plan.work
+        resident: set[str] = set()
         for sequence in view.running:
+            group = self.group(sequence)
+            resident.add(group)
             n = work.get(sequence.request_id, 0)
             if n:
-                group = self.group(sequence)
                 positions[group] = positions.get(group, 0.0) + n
         newcomers = plan.admit.keys() | plan.resume.keys()
         if newcomers:
@@ -171,7 +177,18 @@ class Fair:
                     group = self.group(sequence)
                     n = work.get(sequence.request_id, 0)
                     positions[group] = positions.get(group, 0.0) + n
-        return Served(positions, served.present)
+        return Served(positions, self._still_present(view, served.present, resident))
+
+    def _still_present(
+        self, view: View, present: frozenset[str], resident: set[str]
+    ) -> frozenset[str]:
+        """Without those who have left; of the waiting no more are looked at than it takes."""
+        gone = set(present - resident)
+        for sequence in chain(view.swapped, view.waiting):
+            if not gone:
+                return present
+            gone.discard(self.group(sequence))
+        return present - gone
 
     def group(self, sequence: SequenceView) -> str:
         request = sequence.request

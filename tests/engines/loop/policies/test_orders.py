@@ -125,6 +125,38 @@ def test_idling_earns_a_group_no_credit(lab, request_of):
     assert [name[0] for name in order[:6]] in (list("elelel"), list("lelele"))
 
 
+EARLY = {"cbrief": (2, "c", 0.0), "along": (90, "a", 0.5)}  # answer, group, arrival
+
+
+def order_after(lab, request_of, policy, late):
+    """Groups in the order of their first tokens, of the `late` ones: group, number, arrival."""
+    early = [
+        request_of(name, 2, answer, request_class=group, scheduled_s=at_s)
+        for name, (answer, group, at_s) in EARLY.items()
+    ]
+    comers = [
+        request_of(f"{group}{i}", 4, 4, request_class=group, scheduled_s=at_s)
+        for group, count, at_s in late
+        for i in range(count)
+    ]
+    run = lab(policy).play([*early, *comers])
+    return "".join(name[0] for name in starts(run) if name not in EARLY)
+
+
+@pytest.mark.parametrize("late_s", [80.5, 150.5])
+def test_a_group_that_left_and_comes_back_is_owed_nothing(lab, request_of, late_s):
+    """`a` decoded alone meanwhile, and nobody had to be chosen; or all had been idle since."""
+    policy = ChunkedPolicy(2, 64, rules=Rules(order=Fair()))
+    order = order_after(lab, request_of, policy, [("a", 6, late_s), ("c", 6, late_s)])
+    assert abs(order[:6].count("c") - 3) <= 1, order
+
+
+def test_a_group_that_comes_back_alone_starts_where_the_last_ones_left(lab, request_of):
+    """All had left; `c` returns first, and `a`, which was served more, when it has begun."""
+    order = order_after(lab, request_of, one_at_a_time(Fair()), [("c", 8, 150.0), ("a", 4, 151.5)])
+    assert abs(order[:6].count("c") - 3) <= 1, order
+
+
 def test_fair_shares_bound_how_far_groups_drift_apart(lab, request_of):
     """While both have requests waiting, neither is more than one request's positions ahead."""
     a = [request_of(f"a{i}", 3, 3, request_class="a") for i in range(12)]
@@ -164,3 +196,62 @@ def test_a_victim_that_would_free_nothing_is_passed_over(lab, request_of, answer
     run = world.play([low, high, late])
     assert run.tokens() == {r.request_id: answer_of(r) for r in (low, high, late)}
     assert world.cache.free_blocks == 5
+
+
+def in_memory_of_ten(lab, request_of, policy, *, wanted, preemption="recompute"):
+    """`a` is the most urgent and `c` the least; `new`, a prompt of `wanted`, comes second."""
+    requests = [
+        request_of("a", 3, 4, priority=0),
+        request_of("b", 2, 2, priority=5),
+        request_of("c", 2, 2, priority=6),
+        request_of("new", wanted, 1, priority=1, scheduled_s=0.5),
+    ]
+    rules = Rules(order=PRIORITY, preemption=preemption)
+    return lab(policy(8, 64, rules=rules), num_blocks=10, block_size=1).play(requests)
+
+
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+@pytest.mark.parametrize("policy", [ChunkedPolicy, PrefillFirstPolicy])
+def test_nobody_is_put_out_for_one_who_would_not_fit_even_then(lab, request_of, policy, preemption):
+    run = in_memory_of_ten(lab, request_of, policy, wanted=8, preemption=preemption)
+    assert sum(row.preemptions for row in run.rows) == 0
+    assert max(run.end_s()["b"], run.end_s()["c"]) <= run.times()["new"][0]
+
+
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+@pytest.mark.parametrize(
+    ("policy", "wanted", "out"),
+    [
+        (ChunkedPolicy, 3, {"c"}),
+        (ChunkedPolicy, 4, {"b", "c"}),
+        (PrefillFirstPolicy, 5, {"c"}),
+        (PrefillFirstPolicy, 6, {"b", "c"}),
+    ],
+)
+def test_as_many_leave_for_a_better_one_as_it_takes(
+    lab, request_of, policy, preemption, wanted, out
+):
+    """When it comes, `a`, `b` and `c` hold 3, 2 and 2; under chunked each takes one more first."""
+    run = in_memory_of_ten(lab, request_of, policy, wanted=wanted, preemption=preemption)
+    stats = {name: finish.stats.num_preemptions for name, finish in run.finishes.items()}
+    assert {name for name, count in stats.items() if count} == out
+    assert run.rows[1].preemptions == len(out)
+    assert run.times()["new"] == [2.0]
+
+
+def test_what_a_victim_was_given_in_the_step_does_not_count_for_the_one_it_leaves_for(
+    lab, request_of, answer_of
+):
+    """`low` decodes into the block of a prefix that `high` is looking for, and is then put out."""
+    requests = [
+        request_of("low", (1, 2, 3), 5, priority=9),
+        request_of("x", (50,), 2, priority=0),
+        request_of("y", (60,), 2, priority=0),
+        request_of("high", (1, 2, 3, 9), 4, priority=1, scheduled_s=0.5),
+        request_of("top", tuple(range(100, 106)), 2, priority=0, scheduled_s=1.5),
+    ]
+    policy = ChunkedPolicy(6, 6, rules=Rules(order=PRIORITY))
+    world = lab(policy, num_blocks=8, block_size=1, prefix_caching=True)
+    run = world.play(requests)
+    assert run.tokens() == {r.request_id: answer_of(r) for r in requests}
+    assert world.cache.free_blocks == 8
