@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import strategies as st
+from loop_idleness import check_nothing_is_idle, order_of
 
 from engines.api import END, Request
 from engines.loop.executors.hashing import HashingExecutor
@@ -26,7 +27,6 @@ from engines.loop.policies.chunked import ChunkedPolicy
 from engines.loop.policies.orca import OrcaPolicy
 from engines.loop.policies.orders import (
     FIRST_COME,
-    NOTHING_SERVED,
     PRIORITY,
     SHORTEST_JOB,
     SHORTEST_REMAINING,
@@ -87,16 +87,19 @@ class Watcher:
         assert again == plan, "the policy is not a pure function"
         assert [s.request_id for s in view.running] == before
         if plan.wait_until is None:
-            self._check(view, plan)
+            self.state = state
+            served = order_of(self.policy).look(view, served_of(state))
+            self._check(view, plan, served)
+            self._check_served(plan, view, served, after)
         return plan, after
 
-    def _check(self, view, plan):
+    def _check(self, view, plan, served):
         waiting = list(view.waiting)
         assert [s.arrival_index for s in waiting] == sorted(s.arrival_index for s in waiting)
         for s in [*view.running, *waiting]:
             assert self.prompt_len.setdefault(s.request_id, s.prompt_len) == s.prompt_len
         assert all(s.num_computed == 0 for s in waiting)
-        self._check_order(view, plan, waiting)
+        self._check_order(view, plan, waiting, served)
         comers = len(plan.admit) + len(plan.resume)
         residents = len(view.running) - len(plan.preempt) + comers
         assert residents <= self.limits.max_num_seqs
@@ -106,35 +109,39 @@ class Watcher:
             assert plan.admit or plan.resume, "idle although somebody could run"
         self._check_preemptions(view, plan)
         if isinstance(self.policy, ChunkedPolicy):
-            self._check_chunked(view, plan, waiting)
+            self._check_chunked(view, plan)
 
-    def _check_order(self, view, plan, waiting):
-        """Who comes in is who is first in order; under one that preempts no better one waits."""
+    def _check_order(self, view, plan, waiting, served):
+        """Who comes in is who is first in order, and nobody is left outside who would fit."""
         order = order_of(self.policy)
-        served = order.look(view, NOTHING_SERVED)
-        came = [*plan.resume, *plan.admit]
-        if order.name == "fcfs":
+        came = {*plan.resume, *plan.admit}
+        if not order.preempts:
             assert not (plan.preempt and came), "a newcomer passes one that was preempted"
-            outside = sorted([*waiting, *view.swapped], key=lambda s: s.arrival_index)
-            assert set(came) == {s.request_id for s in outside[: len(came)]}, "queue jumped"
-            return
-        if order.name == "fair":
-            return
-        rank = {s.request_id: order.rank(s, served) for s in [*waiting, *view.swapped]}
-        best = sorted(rank, key=rank.__getitem__)
-        assert set(came) == set(best[: len(came)]), "a better one was passed"
-        if order.preempts and isinstance(self.policy, ChunkedPolicy) and best and not came:
-            self._check_nobody_worse_runs(view, plan, rank[best[0]][0], order, served)
+        best = in_order(order, [*waiting, *view.swapped], served)
+        assert came == {s.request_id for s in best[: len(came)]}, "queue jumped"
+        check_nothing_is_idle(self.policy, view, plan, best[len(came) :], served)
+        if plan.preempt and not came:
+            assert self._runs_short(view), "somebody was put out in vain"
 
-    def _check_nobody_worse_runs(self, view, plan, head, order, served):
-        """Whoever waits outside has nobody of a worse rank before it that could be put out."""
-        if not self.policy.enable_chunked_prefill or plan.preempt:
-            return
+    def _runs_short(self, view):
+        """Whether memory lacks for what the residents could be given in a step at most."""
         trial = view.trial()
-        for s in view.running:
-            can_leave = s.has_advanced and trial.frees(s)
-            if s.request_id in plan.work and can_leave:
-                assert order.rank(s, served)[0] <= head, "a worse one runs"
+        most = self.limits.max_num_batched_tokens or math.inf
+        return not all(trial.grow(s, min(s.num_remaining, most)) for s in view.running)
+
+    def _check_served(self, plan, view, served, after):
+        """A fair order counts each group's positions, and forgets groups that are not there."""
+        order = order_of(self.policy)
+        if order.name != "fair":
+            return
+        here = [*view.running, *view.swapped, *view.waiting]
+        counted = dict(served_of(after).positions)
+        for s in here:
+            counted[order.group(s)] = counted.get(order.group(s), 0.0)
+            counted[order.group(s)] -= plan.work.get(s.request_id, 0)
+        before = [served_of(self.state).positions, served.positions]  # looked at or not
+        assert any(all(p.get(g, 0.0) == n for g, n in counted.items()) for p in before)
+        assert served_of(after).present <= {order.group(s) for s in here}
 
     def _check_preemptions(self, view, plan):
         trial = view.trial()
@@ -148,7 +155,7 @@ class Watcher:
             trial.release(sequence)
             assert trial.free_blocks > free
 
-    def _check_chunked(self, view, plan, waiting):
+    def _check_chunked(self, view, plan):
         policy = self.policy
         spent = sum(plan.work.values())
         assert spent <= policy.max_num_batched_tokens
@@ -165,12 +172,6 @@ class Watcher:
         if left:
             for s in stay:
                 assert plan.work.get(s.request_id) in (s.num_remaining, share)
-        if order_of(policy).name != "fcfs" or policy.rules.admission is not WHOLE_PROMPT:
-            return
-        behind = waiting[len(plan.admit) :]
-        slots = policy.max_num_seqs - len(view.running) - len(plan.admit) - len(plan.resume)
-        if left and slots > 0 and behind and not plan.preempt and not view.swapped:
-            assert not self._would_fit(view, plan, behind[0]), "room was left unused"
 
     def _check_turns(self, view, plan, stay):
         """Residents beyond the budget take turns; no decode is passed over longer than declared."""
@@ -182,14 +183,25 @@ class Watcher:
         bound = -(-self.policy.max_num_seqs // turns)
         assert max(self.unserved.values(), default=0) <= bound
 
-    def _would_fit(self, view, plan, sequence):
-        trial = view.trial()
-        by_id = {s.request_id: s for s in [*view.running, *view.waiting]}
-        for name, n in plan.work.items():
-            if name in plan.admit:
-                assert trial.admit(by_id[name], plan.admit[name]) is not None
-            assert trial.grow(by_id[name], n)
-        return trial.admit(sequence, sequence.num_known) is not None
+
+def served_of(state):
+    """What an order remembers, wherever the policy keeps it."""
+    return getattr(state, "served", state)
+
+
+def in_order(order, outside, served):
+    """Those outside, the best first; a fair order counts whoever it has named at once."""
+    outside = sorted(outside, key=lambda s: s.arrival_index)
+    if order.name != "fair":
+        return sorted(outside, key=lambda s: order.rank(s, served))
+    counted, best = dict(served.positions), []
+    while outside:
+        firsts = {order.group(s): s for s in reversed(outside)}
+        name = min(firsts, key=lambda g: (counted.get(g, 0.0), firsts[g].arrival_index))
+        best.append(firsts[name])
+        outside.remove(firsts[name])
+        counted[name] = counted.get(name, 0.0) + firsts[name].num_known
+    return best
 
 
 class CheckedExecutor(HashingExecutor):
@@ -247,13 +259,8 @@ class LeavingSource:
         self._clock.sleep_until(min(until_s, due) if due != END else until_s)
 
 
-def order_of(policy):
-    return policy.rules.order if hasattr(policy, "rules") else policy.order
-
-
-orders = st.sampled_from(
-    [FIRST_COME, FIRST_COME, FIRST_COME, PRIORITY, SHORTEST_JOB, SHORTEST_REMAINING, Fair()]
-)
+RARER_ORDERS = (PRIORITY, SHORTEST_JOB, SHORTEST_REMAINING, Fair(), Fair("client"))
+orders = st.sampled_from([FIRST_COME, FIRST_COME, FIRST_COME, *RARER_ORDERS])
 rules = st.builds(
     Rules,
     order=orders,
@@ -311,6 +318,7 @@ def requests_from(shapes, *, alike=False):
             arrival,
             priority=(i * 5) % 3,
             request_class="even" if i % 2 else "odd",
+            session=f"s{i % 3}",
         )
         for i, (prompt, answer, arrival) in enumerate(shapes)
     ]

@@ -51,7 +51,21 @@ class Trial(Protocol):
         ...
 
     def frees(self, sequence: SequenceView) -> int:
-        """By how many blocks `release` would raise the free ones; changes nothing."""
+        """By how many blocks giving up what it held before this trial would raise the free ones.
+
+        Changes nothing.
+        """
+        ...
+
+    def hit(self, sequence: SequenceView) -> int:
+        """How many leading tokens of a waiting sequence `admit` would find in the cache now."""
+        ...
+
+    def leaves_a_trace(self, sequence: SequenceView) -> bool:
+        """Whether after its `release` this trial is not what it would be had it got nothing.
+
+        So where blocks that it was given here held prefixes, which are forgotten.
+        """
         ...
 
     def admit(self, sequence: SequenceView, reserve: int = 0, *, keep_free: int = 0) -> int | None:

@@ -156,6 +156,12 @@ class ContiguousTrial:
     def frees(self, sequence: SequenceView) -> int:
         return len(self._cache.tables[sequence.request_id])
 
+    def hit(self, sequence: SequenceView) -> int:
+        return 0
+
+    def leaves_a_trace(self, sequence: SequenceView) -> bool:
+        return False
+
     def admit(self, sequence: SequenceView, reserve: int = 0, *, keep_free: int = 0) -> int | None:
         self._check_open()
         return 0 if self._take(sequence, reserve, keep_free) else None

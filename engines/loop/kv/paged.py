@@ -129,6 +129,7 @@ class PagedTrial:
         self._cache = cache
         self._pool = cache.pool
         self._hits: dict[RequestId, int] = {}
+        self._grown: dict[RequestId, int] = {}  # blocks
         self._is_open = True
         cache.pool.open_journal()
 
@@ -148,10 +149,23 @@ class PagedTrial:
         return self._cache.blocks_for(positions)
 
     def frees(self, sequence: SequenceView) -> int:
-        table = self._cache.tables[sequence.request_id]
+        name = sequence.request_id
+        table = self._cache.tables[name]
+        held = len(table) - self._grown.get(name, 0)
         if not self._pool.extra_holders:
-            return len(table)
-        return sum(1 for block in table if self._pool.count(block) == 1)
+            return held
+        return sum(1 for block in table[:held] if self._pool.count(block) == 1)
+
+    def hit(self, sequence: SequenceView) -> int:
+        prefixes = self._cache.prefixes
+        return (
+            len(prefixes.match(sequence.tokens)) * self._cache.block_size
+            if prefixes is not None
+            else 0
+        )
+
+    def leaves_a_trace(self, sequence: SequenceView) -> bool:
+        return self._cache.prefixes is not None and sequence.request_id in self._grown
 
     def admit(self, sequence: SequenceView, reserve: int = 0, *, keep_free: int = 0) -> int | None:
         self._check_open()
@@ -180,7 +194,10 @@ class PagedTrial:
         need = -(-(computed + n + lookahead) // self._cache.block_size) - len(table)
         if need <= 0:
             return True
-        return self._extend(table, need)
+        if not self._extend(table, need):
+            return False
+        self._grown[name] = self._grown.get(name, 0) + need
+        return True
 
     def release(self, sequence: SequenceView) -> int:
         self._check_open()

@@ -79,6 +79,7 @@ class Draft:
                 self.budget -= 1
             else:
                 self.run(sequence, 1)
+                grow = self.trial.grow
 
     def candidates(self) -> Iterator[SequenceView]:
         """Who may come in, best first. Nobody in a step in which memory ran out."""
@@ -106,21 +107,33 @@ class Draft:
         share: Callable[[int, int], int],
         swapped: Iterable[RequestId],
     ) -> bool:
-        """One candidate; a worse-ranked resident may have to leave for it."""
+        """One candidate; worse-ranked residents may have to leave for it."""
         if self.is_short or self.budget <= 0:
             return False
-        name = sequence.request_id
-        comes_back = name in swapped
-        remaining = sequence.num_remaining if comes_back else sequence.num_known
-        if not share(remaining, self.budget):
-            return False
-        if self.num_residents >= slots and not self._displace(sequence):
+        comes_back = sequence.request_id in swapped
+        if not self._has_share(sequence, share, comes_back=comes_back):
             return False
         enter = self._resume if comes_back else self._admit
-        if not enter(sequence, share) and not (self._displace(sequence) and enter(sequence, share)):
+
+        def try_to_enter() -> bool:
+            return self.num_residents < slots and enter(sequence, share)
+
+        if not try_to_enter() and not self._displace(sequence, try_to_enter):
             return False
         self.newcomers.append(sequence)
         return True
+
+    def _has_share(
+        self, sequence: SequenceView, share: Callable[[int, int], int], *, comes_back: bool
+    ) -> bool:
+        """Whether the budget has work for it; of a prompt only what the cache lacks is computed."""
+        if comes_back:
+            return share(sequence.num_remaining, self.budget) > 0
+        known = sequence.num_known
+        if share(known, self.budget):
+            return True
+        hit = self.trial.hit(sequence)
+        return hit > 0 and share(known - hit, self.budget) > 0
 
     def _admit(self, sequence: SequenceView, share: Callable[[int, int], int]) -> bool:
         admission = self.rules.admission
@@ -168,20 +181,33 @@ class Draft:
         order, served = self.rules.order, self.served
         return max(self._preemptible(), key=lambda s: order.rank(s, served), default=None)
 
-    def _displace(self, sequence: SequenceView) -> bool:
-        """Puts out the resident that is ranked last, if the order prefers `sequence` to it.
+    def _displace(self, sequence: SequenceView, try_to_enter: Callable[[], bool]) -> bool:
+        """Puts out those whom the order ranks behind `sequence`, the last first, until it enters.
 
-        Only for the first to come in: the loop preempts before it lets anybody in, and memory
-        that another got before the preemption might be elsewhere after it.
+        Nobody is put out if all of them together would not make room for it. Only for the first to
+        come in: the loop preempts before it lets anybody in, and memory that another got before the
+        preemption might be elsewhere after it.
         """
-        order = self.rules.order
-        if not order.preempts or self.newcomers:
+        if not self.rules.order.preempts or self.newcomers:
             return False
-        last = self._last_in_order()
-        if last is None or order.rank(sequence, self.served)[0] >= order.rank(last, self.served)[0]:
+        worse = self._ranked_behind(sequence)
+        if not worse:
             return False
-        self._put_out(last)
-        return True
+        work, preempt, budget = dict(self.work), dict(self.preempt), self.budget
+        for victim in worse:
+            self._put_out(victim)
+            if try_to_enter():
+                return True
+        self.work, self.preempt, self.budget = work, preempt, budget
+        self._try_again()
+        return False
+
+    def _ranked_behind(self, sequence: SequenceView) -> list[SequenceView]:
+        """Those who can be put out and are strictly worse than `sequence`, the last first."""
+        order, served = self.rules.order, self.served
+        rank, _ = order.rank(sequence, served)
+        worse = [s for s in self._preemptible() if order.rank(s, served)[0] > rank]
+        return sorted(worse, key=lambda s: order.rank(s, served), reverse=True)
 
     def _preemptible(self) -> Iterator[SequenceView]:
         """Residents, newest first, whose going would free memory and lose no advance."""
@@ -194,6 +220,35 @@ class Draft:
                 yield sequence
 
     def _put_out(self, victim: SequenceView) -> None:
-        self.trial.release(victim)
         self.preempt[victim.request_id] = self.rules.preemption
         self.budget += self.work.pop(victim.request_id, 0)
+        if self.trial.leaves_a_trace(victim):
+            self._try_again()
+        else:
+            self.trial.release(victim)
+
+    def _try_again(self) -> None:
+        """All that is planned on a fresh trial, as the loop will carry it out."""
+        self.trial = self.view.trial()
+        running = {sequence.request_id: sequence for sequence in self.view.running}
+        newcomers = {sequence.request_id: sequence for sequence in self.newcomers}
+        for name in self.preempt:
+            self.trial.release(running[name])
+        for name in list(self.work):
+            sequence = newcomers.get(name)
+            if sequence is not None:
+                self._enter_again(sequence)
+            has_room = self.trial.grow(sequence or running[name], self.work[name])
+            assert has_room, "what had room before a victim left has room after it"
+
+    def _enter_again(self, newcomer: SequenceView) -> None:
+        """It may find more of its prefix in the cache than before a victim left, never less."""
+        name = newcomer.request_id
+        if name in self.resume:
+            self.trial.resume(newcomer, self.resume[name])
+            return
+        hit = self.trial.admit(newcomer, self.admit[name])
+        assert hit is not None, "who had room before a victim left has room after it"
+        spared = max(0, self.work[name] - (newcomer.num_known - hit))
+        self.work[name] -= spared
+        self.budget += spared

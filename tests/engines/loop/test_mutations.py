@@ -72,13 +72,29 @@ MUTATIONS = {
     ),
     "one resident too many": (
         "policies/draft.py",
-        "if self.num_residents >= slots and",
-        "if self.num_residents > slots and",
+        "return self.num_residents < slots and enter",
+        "return self.num_residents <= slots and enter",
     ),
     "one may take the place of an equal": (
         "policies/draft.py",
-        "order.rank(sequence, self.served)[0] >= order.rank(last, self.served)[0]",
-        "order.rank(sequence, self.served)[0] > order.rank(last, self.served)[0]",
+        "if order.rank(s, served)[0] > rank]",
+        "if order.rank(s, served)[0] >= rank]",
+    ),
+    "residents leave for one who then does not fit": (
+        "policies/draft.py",
+        "        self.work, self.preempt, self.budget = work, preempt, budget\n"
+        "        self._try_again()\n",
+        "",
+    ),
+    "what a victim was given goes on counting": (
+        "policies/draft.py",
+        "if self.trial.leaves_a_trace(victim):",
+        "if False:",
+    ),
+    "a prompt's share is judged before its hit is known": (
+        "policies/draft.py",
+        "hit > 0 and share",
+        "False and share",
     ),
     "a victim that frees nothing is put out": (
         "policies/draft.py",
@@ -99,6 +115,11 @@ MUTATIONS = {
         "policies/orders.py",
         "max(positions.get(name, 0.0), least)",
         "0.0",
+    ),
+    "fair never forgets who has left": (
+        "policies/orders.py",
+        "return present - gone",
+        "return present",
     ),
     "prefill-first lets decodes go on beside prompts": (
         "policies/prefill_first.py",

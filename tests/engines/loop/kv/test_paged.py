@@ -94,6 +94,39 @@ def test_what_a_release_would_free_is_known_before(prefix_caching):
     assert trial.release(b) == foretold
 
 
+def test_what_it_gets_on_the_trial_is_not_what_its_going_frees():
+    """All that `a` held before is held by `b` too, so that nothing is won by putting it out."""
+    cache = PagedCache(num_blocks=8, block_size=2, prefix_caching=True)
+    a = held(cache, "a", [1, 2])
+    held(cache, "b", [1, 2, 3, 4, 5])
+    a.tokens.append(3)
+    trial = cache.trial()
+    assert trial.grow(a, 1)
+    assert trial.frees(a) == 0
+
+
+def test_a_hit_is_foretold_and_taking_nothing_changes_nothing(cached):
+    trial = cached.trial()
+    a = sequence("a", [1, 2, 3, 4, 5])
+    assert trial.hit(a) == 4
+    assert trial.free_blocks == 4
+    assert trial.admit(a) == 4
+    assert PagedCache(num_blocks=4, block_size=2).trial().hit(a) == 0
+
+
+@pytest.mark.parametrize(("prefix_caching", "trace"), [(True, True), (False, False)])
+def test_blocks_that_were_taken_and_given_back_have_forgotten_their_prefixes(prefix_caching, trace):
+    cache = PagedCache(num_blocks=4, block_size=2, prefix_caching=prefix_caching)
+    cache.free(held(cache, "first", [1, 2, 3, 4]))
+    a = held(cache, "a", [9, 9])
+    trial = cache.trial()
+    assert not trial.leaves_a_trace(a)
+    assert trial.grow(a, 4)
+    assert trial.leaves_a_trace(a) == trace
+    trial.release(a)
+    assert (trial.hit(sequence("b", [1, 2, 3, 4, 5])) < 4) == (trace or not prefix_caching)
+
+
 @pytest.mark.parametrize("give_back", ["free", "release"])
 def test_the_end_of_a_prefix_is_forgotten_before_its_beginning(give_back):
     """Else a short pool would keep the end, which nobody can hit without the beginning."""
