@@ -15,7 +15,7 @@ RequestId = str
 Status = Literal["ok", "rejected", "failed", "timeout", "cancelled"]
 FinishReason = Literal["length", "stop"]
 CountedBy = Literal["usage", "ids", "tokenizer", "events"]
-StallCause = Literal["preemption", "prefill", "token_budget", "compute", "transport"]
+StallCause = Literal["preemption", "prefill", "token_budget", "compute"]
 JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 
 

@@ -58,8 +58,6 @@ def _for_stall(stall: Stall, seen: Meanwhile) -> Iterator[Advice]:
             yield from _against_being_left_out(settings, seen)
         case "compute":
             yield from _against_computing(stall.cell, seen)
-        case "transport":
-            yield Advice("the time passed between engine and client; look at the client's lag")
         case None:
             yield Advice("the engine does not tell what it did meanwhile")
 

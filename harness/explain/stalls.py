@@ -118,6 +118,12 @@ def step_at(steps: Sequence[StepRow], at_s: float) -> StepRow | None:
     return None
 
 
+def step_before(steps: Sequence[StepRow], at_s: float) -> StepRow | None:
+    """The last that starts before that instant."""
+    place = bisect_left(steps, at_s - SAME_INSTANT_S, key=lambda row: row.start_s)
+    return steps[place - 1] if place else None
+
+
 def _stalls(cell: CellRecord) -> Iterator[Stall]:
     together: dict[tuple[float, float, StallCause | None], list[RequestRecord]] = defaultdict(list)
     for request in cell.requests:

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from engines.api import CbbenchError, StepRow
 from harness.explain.advice import shorter_stall
 from harness.explain.spans import began_s, ended_s, spans
-from harness.explain.stalls import SAME_INSTANT_S, Stall, meanwhile, step_at
+from harness.explain.stalls import Stall, meanwhile, step_at, step_before
 from harness.explain.text import advice_lines, cause_words, names, ordinal, seconds
 from harness.metrics.latency import e2e_s, gaps_s, longest_gap, ttft_s
 from harness.records import CellRecord, RequestRecord
 from harness.show.report.words import plain
+from harness.show.text import counted
 
 
 def story_lines(cells: Sequence[CellRecord], request_id: str) -> list[str]:
@@ -34,7 +35,10 @@ def story_lines(cells: Sequence[CellRecord], request_id: str) -> list[str]:
     if not lines:
         raise _unknown(cells, request_id)
     if others:
-        lines += ["", f"it is in {others} more cells; choose with --engine, --load and --round"]
+        lines += [
+            "",
+            f"it is in {counted(others, 'more cell')}; choose with --engine, --load and --round",
+        ]
     return lines
 
 
@@ -95,7 +99,7 @@ def _middle(cell: CellRecord, request: RequestRecord) -> Iterator[tuple[float, s
     stats = request.stats
     if request.first_token_s is not None:
         chunks = stats.num_prefill_steps
-        how = "" if not chunks else f", its prompt computed in {chunks} step{'s'[: chunks > 1]}"
+        how = f", its prompt computed in {counted(chunks, 'step')}" if chunks else ""
         ttft = ttft_s(request) or 0.0
         yield request.first_token_s, f"first token, {seconds(ttft)} after its arrival{how}"
     away = zip(stats.preempted_from_s, stats.preempted_until_s, strict=True)
@@ -103,7 +107,7 @@ def _middle(cell: CellRecord, request: RequestRecord) -> Iterator[tuple[float, s
         yield (
             from_s,
             f"preempted for the {ordinal(number)} time, for {seconds(until_s - from_s)}"
-            f"{_for_whom(cell, request, from_s)}",
+            f"{_memory_before(cell, from_s)}",
         )
     gap = longest_gap(request)
     if gap is not None:
@@ -116,12 +120,11 @@ def _middle(cell: CellRecord, request: RequestRecord) -> Iterator[tuple[float, s
         )
 
 
-def _for_whom(cell: CellRecord, request: RequestRecord, at_s: float) -> str:
+def _memory_before(cell: CellRecord, at_s: float) -> str:
     """How full the memory was in the step before, where the engine tells."""
-    before = [row for row in cell.steps if row.start_s < at_s - SAME_INSTANT_S]
-    if not before or before[-1].blocks_free is None:
+    row = step_before(cell.steps, at_s)
+    if row is None or row.blocks_free is None:
         return ""
-    row = before[-1]
     return (
         f" ({row.blocks_free} of {_blocks(row)} blocks were free, {row.num_running} requests ran)"
     )
@@ -145,7 +148,7 @@ def _end(request: RequestRecord) -> Iterator[str]:
     if sums:
         parts = ", ".join(f"{kind} {seconds(spent_s)}" for kind, spent_s in sums.items())
         steps = request.stats.num_steps
-        yield f"  its time: {parts}" + (f"; work in {steps} steps" if steps else "")
+        yield f"  its time: {parts}" + (f"; work in {counted(steps, 'step')}" if steps else "")
 
 
 def _stall(cell: CellRecord, request: RequestRecord) -> Iterator[str]:

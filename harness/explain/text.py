@@ -12,6 +12,7 @@ from harness.explain.stalls import Meanwhile, Stall, causes, meanwhile, worst_st
 from harness.metrics.latency import longest_gap, ttft_s
 from harness.records import CellRecord, RequestRecord
 from harness.show.report.words import json_text, plain
+from harness.show.text import counted
 
 _MOST_NAMES: Final = 3
 _ORDINALS: Final = {1: "st", 2: "nd", 3: "rd"}
@@ -22,7 +23,7 @@ def stall_lines(cells: Sequence[CellRecord]) -> list[str]:
     worst = worst_stalls(cells)
     if not worst:
         return ["nobody stood still: no request had two token events"]
-    lines = ["longest stalls of requests by cause: " + _counted(cells), ""]
+    lines = ["longest stalls of requests by cause: " + _by_cause(cells), ""]
     lines.append("the worst stalls (one that several requests shared counts once):")
     for number, stall in enumerate(worst, 1):
         lines += ["", *_stall(number, stall)]
@@ -38,15 +39,14 @@ def cause_words(cause: StallCause | None, seen: Meanwhile) -> str:
     """What went on, in a clause."""
     match cause:
         case "preemption":
-            return f"preempted, and computed again what was lost ({_counts(seen)})"
+            back = "computed again what was lost" if seen.recomputed else "came back with its cache"
+            return f"preempted, and {back} ({_counts(seen)})"
         case "prefill":
             return f"others' prompts ran: {_prompts(seen)}"
         case "token_budget":
             return f"left out of steps that had no token for it ({_counts(seen)})"
         case "compute":
-            return f"computing itself ({_counts(seen)}, {_some(seen.rows, 'row')} at once)"
-        case "transport":
-            return "the way from the engine to the client"
+            return f"computing itself ({_counts(seen)}, {counted(seen.rows, 'row')} at once)"
         case None:
             return "the engine does not tell"
 
@@ -114,25 +114,21 @@ def _change(advice: Advice) -> str:
     return f"shorter with {change}: {advice.why}"
 
 
-def _counted(cells: Sequence[CellRecord]) -> str:
+def _by_cause(cells: Sequence[CellRecord]) -> str:
     return ", ".join(f"{cause} {number}" for cause, number in causes(cells).most_common())
 
 
 def _counts(seen: Meanwhile) -> str:
-    more = f", {_some(seen.preemptions, 'preemption')}" if seen.preemptions else ""
-    prompts = f", {_some(seen.prompt_tokens, 'prompt token')}" if seen.prompt_tokens else ""
-    padding = f", {_some(seen.padding, 'padding position')}" if seen.padding else ""
-    return f"{_some(seen.steps, 'step')}{prompts}{padding}{more}"
+    more = f", {counted(seen.preemptions, 'preemption')}" if seen.preemptions else ""
+    prompts = f", {counted(seen.prompt_tokens, 'prompt token')}" if seen.prompt_tokens else ""
+    padding = f", {counted(seen.padding, 'padding position')}" if seen.padding else ""
+    return f"{counted(seen.steps, 'step')}{prompts}{padding}{more}"
 
 
 def _prompts(seen: Meanwhile) -> str:
     whose = f" of {names(seen.prompts)}" if seen.prompts else ""
     again = f", {seen.recomputed} of them again after preemptions" if seen.recomputed else ""
-    return f"{_some(seen.prompt_tokens, 'token')}{whose} in {_some(seen.steps, 'step')}{again}"
-
-
-def _some(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    return f"{counted(seen.prompt_tokens, 'token')}{whose} in {counted(seen.steps, 'step')}{again}"
 
 
 def _place(cell: CellRecord, request: RequestRecord) -> str:

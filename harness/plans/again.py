@@ -10,7 +10,7 @@ from engines.loop.plan import Plan
 from engines.loop.replay import Difference, Replay, replay
 from harness.plans.reader import PlannedCell
 from harness.records.schema import CellKey
-from harness.show.text import one_line
+from harness.show.text import counted, one_line
 
 _MOST_SHOWN: Final = 8
 
@@ -33,7 +33,8 @@ def replay_lines(replays: Sequence[CellReplay]) -> list[str]:
     for done in replays:
         key, outcome = done.key, done.outcome
         name = one_line(f"{key.engine}, {key.load}, round {key.round}")
-        counts = f"{outcome.plans} plans in {outcome.steps} steps and {_waits(outcome)} waits"
+        steps, waits = counted(outcome.steps, "step"), counted(_waits(outcome), "wait")
+        counts = f"{counted(outcome.plans, 'plan')} in {steps} and {waits}"
         if outcome.difference is None:
             lines.append(f"{name}: identical, {counts}")
         else:

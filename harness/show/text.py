@@ -12,3 +12,8 @@ def duration(seconds: float) -> str:
 def one_line(text: str) -> str:
     """Text from outside without line breaks and terminal controls; nothing else is changed."""
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"

@@ -252,9 +252,6 @@ def test_one_row_alone_and_what_no_scheduler_can_help(player):
     (advice,) = of_cause(player, "compute", Meanwhile(rows=1), {"max_num_seqs": 8})
     assert (advice.settings, advice.engine) == (None, "")
     player.folder = player.folder / "other"
-    (advice,) = of_cause(player, "transport", Meanwhile())
-    assert "between engine and client" in advice.why
-    player.folder = player.folder / "third"
     (advice,) = of_cause(player, None, Meanwhile())
     assert "does not tell" in advice.why
 

@@ -77,6 +77,14 @@ def test_a_stall_is_told_with_its_place_cause_and_settings(cell):
     assert lines[-1] == "    shorter with num_blocks=50: more keys and values fit"
 
 
+def test_one_that_was_swapped_out_is_not_said_to_be_computed_again(simulate):
+    requests = [request("a", 16, 60), request("b", 16, 60, 0.4), request("late", 60, 3, 0.5)]
+    lines = stall_lines([simulate(f"continuous[{POOL},preemption=swap]", requests)])
+    told = [line for line in lines if "cause preemption" in line]
+    assert told
+    assert all("preempted, and came back with its cache (" in line for line in told)
+
+
 def test_a_run_without_stalls_says_so(player):
     cell = player.cell([player.request("a", out=1)], player.answer("a", [1.0]))
     assert stall_lines([cell]) == ["nobody stood still: no request had two token events"]
@@ -148,7 +156,7 @@ def test_a_story_is_told_for_each_engine_once(cell, simulate):
     lines = story_lines([cell, again, other], "b")
     titles = [line.split(":")[0] for line in lines if line.startswith("b in ")]
     assert titles == ["b in mine, load, round 1", "b in other, load, round 1"]
-    assert lines[-1].startswith("it is in 1 more cells; choose with --engine")
+    assert lines[-1].startswith("it is in 1 more cell; choose with --engine")
 
 
 def test_an_unknown_request_is_told_with_those_there_are(cell):

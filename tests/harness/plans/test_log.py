@@ -150,7 +150,7 @@ def test_a_replay_is_told_a_line_a_cell_and_the_parts_that_differ():
     ]
     assert replay_lines(replays) == [
         "e, all-at-once, round 1: identical, 12 plans in 10 steps and 2 waits",
-        "e, all-at-once, round 1: differs after 4 plans in 3 steps and 1 waits",
+        "e, all-at-once, round 1: differs after 4 plans in 3 steps and 1 wait",
         "  step 3, planned at 1.500000 s",
         "  work: a 1, b 2 in the log, b 2, a 1 now",
         "  wait_until: nothing in the log, 3.0 now",
