@@ -30,7 +30,7 @@ def compare(
         typer.Option(
             "--unpaired",
             help="Also results without a workload hash, such as those of vllm bench serve, "
-            "guidellm, aiperf and locust.",
+            "guidellm, aiperf (their JSON) and locust (JSON or CSV).",
         ),
     ] = False,
     form: Annotated[

@@ -6,6 +6,7 @@ all the same, and results that have no case in common. Computes no ratio.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from engines.api import CbbenchError
 from harness.compare.case import Case, Rate, Source
 
 _SHORT_HASH = 12
+_SAME_RATE = 1e-3  # other tools tell theirs rounded, or as they reckoned it
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +102,25 @@ def _named(cases: Iterable[Case], load: str, engine: str) -> Case | None:
 
 
 def _different_load(a: Source, one: Case, b: Source, two: Case) -> str:
-    """Why two cases of one name were not pushed alike; the rates of other tools are theirs."""
-    if not a.tool == b.tool == "cbbench":
-        return ""
-    if one.request_rate != two.request_rate:
+    """Why two cases were not pushed alike; of other tools only a rate that is known is asked."""
+    is_ours = a.tool == b.tool == "cbbench"
+    if not _same_rate(one.request_rate, two.request_rate, is_ours):
         return (
             f"its rate is {rate_text(one.request_rate)} in {a.name} and "
             f"{rate_text(two.request_rate)} in {b.name}; run both with the same --request-rate"
         )
-    if one.max_concurrency != two.max_concurrency:
+    if is_ours and one.max_concurrency != two.max_concurrency:
         return (
             f"its concurrency is {one.max_concurrency} in {a.name} and {two.max_concurrency} in "
             f"{b.name}; run both with the same --max-concurrency"
         )
     return ""
+
+
+def _same_rate(one: Rate, two: Rate, is_ours: bool) -> bool:
+    if isinstance(one, float) and isinstance(two, float):
+        return math.isclose(one, two, rel_tol=0 if is_ours else _SAME_RATE)
+    return one == two or (not is_ours and None in (one, two))
 
 
 def rate_text(rate: Rate) -> str:

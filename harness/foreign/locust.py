@@ -132,7 +132,11 @@ def _from_json(entry: _Entry) -> _Line:
 
 
 def _from_csv(row: _Row) -> _Line:
-    found = {"mean": row.mean, "p50": row.p50, "p95": row.p95, "p99": row.p99, "max": row.max}
+    quantiles = {"p50": row.p50, "p95": row.p95, "p99": row.p99}
+    found = {"mean": row.mean, "max": row.max} | {
+        name: value if value is None or row.max is None else min(value, row.max)
+        for name, value in quantiles.items()  # locust rounds them, and so beyond its maximum
+    }
     return _Line(
         method=row.method,
         name=row.name,

@@ -81,8 +81,8 @@ def case_pairs(
     mine, theirs = chosen_cases(run, options), chosen_cases(baseline, options)
     wrong = unknown_choice(run, mine, options) + unknown_choice(baseline, theirs, options)
     if mine and theirs:
-        wrong += _lacking(f"the baseline {name}", mine, theirs)
-        wrong += _lacking(run.name, theirs, mine)
+        wrong += _lacking(f"the baseline {name}", baseline, mine, theirs)
+        wrong += _lacking(run.name, run, theirs, mine)
     wrong += [
         f"the baseline {name} has no metric '{metric}' of {case_name(case)}"
         for case in theirs
@@ -94,11 +94,14 @@ def case_pairs(
     return [(by_key[case.engine, case.load], case) for case in mine]
 
 
-def _lacking(name: str, wanted: Sequence[Case], there: Sequence[Case]) -> Iterator[str]:
+def _lacking(
+    name: str, source: Source, wanted: Sequence[Case], there: Sequence[Case]
+) -> Iterator[str]:
     known = {(case.engine, case.load) for case in there}
     for case in wanted:
         if (case.engine, case.load) not in known:
-            yield f"{name} has no case '{case_name(case)}'"
+            why = source.failures.get(case.engine)
+            yield f"{name} has no case '{case_name(case)}'" + (f" ({why})" if why else "")
 
 
 def refuse(wrong: Sequence[str]) -> None:

@@ -36,6 +36,8 @@ def results(make_run, tmp_path, monkeypatch, call):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     for name, engines in RUNS.items():
         make_run(f"results/{name}", engines)
+    paced = [{"name": "poisson-2", "request_rate": 2.0, "max_concurrency": None}]
+    make_run("results/paced", RUNS["now"], load="poisson-2", loads=paced)
     for path in FOREIGN.iterdir():
         shutil.copy(path, tmp_path)
     (tmp_path / "results" / "baselines").mkdir()

@@ -153,6 +153,14 @@ def test_locusts_table_has_cbbenchs_kinds_and_a_rate():
     assert values(source, 1)["response_s.mean"] == pytest.approx(0.003)
 
 
+def test_no_quantile_of_a_table_is_beyond_its_maximum():
+    """locust rounds 1 960 ms to 2 000 in its quantiles, and not in its maximum."""
+    text = (DATA / "locust_stats.csv").read_text()
+    assert "400.0,2001.0" in text
+    found = values(read(text.replace("400.0,2001.0", "400.0,1960.0")))
+    assert found["e2e_s.p99"] == found["e2e_s.max"] == pytest.approx(1.96)
+
+
 def test_a_table_with_nothing_but_the_sum_is_taken():
     lines = (DATA / "locust_stats.csv").read_text().splitlines()
     source = read("\n".join((lines[0], lines[-1])))
@@ -238,7 +246,9 @@ def test_a_table_damaged_anywhere_is_read_or_refused_and_never_breaks():
 
 
 def test_a_cbbench_run_is_compared_with_a_foreign_file_once_both_are_narrowed(make_run):
-    folder = make_run("run", {"static": [10.0], "continuous": [15.0]})
+    loads = [{"name": "poisson-2", "request_rate": 2.0, "max_concurrency": None}]
+    runs = {"static": [10.0], "continuous": [15.0]}
+    folder = make_run("run", runs, load="poisson-2", loads=loads)
     sources = read_sources([DATA / "guidellm.json", folder])
     with pytest.raises(CbbenchError, match="--unpaired"):
         compare_runs(sources)
@@ -250,6 +260,15 @@ def test_a_cbbench_run_is_compared_with_a_foreign_file_once_both_are_narrowed(ma
     assert ratio.ratio == pytest.approx(1.0)
     assert not matched.same_requests
     assert ratio.definitions[0].startswith("guidellm divides by")
+
+
+def test_loads_of_other_known_rates_are_not_compared_and_unknown_ones_are(make_run):
+    at_once = read_sources([make_run("run", {"static": [10.0]})])
+    with pytest.raises(CbbenchError, match=r"its rate is 2 req/s in .* and inf in"):
+        compare_runs(read_sources([DATA / "vllm.json"]) + at_once, unpaired=True)
+    unknown = read_sources([DATA / "locust.json"])
+    chosen = unknown[0].cases[0].engine
+    assert compare_runs(unknown + at_once, unpaired=True, engine=chosen).matched
 
 
 REAL = {

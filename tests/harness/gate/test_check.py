@@ -281,6 +281,14 @@ def test_an_engine_that_breaks_down_in_the_middle_does_not_pass(make_run, player
     assert checked(run, elsewhere, engine="b").exit_code == 1
 
 
+def test_why_an_engine_has_no_case_is_told_where_the_run_knows_it(make_run):
+    base = make_run("base", {"a": FIVE, "b": FIVE})
+    failures = [{"engine": "a", "stage": "start", "error": "out of memory"}]
+    run = make_run("run", {"b": FIVE}, failures=failures)
+    with pytest.raises(CbbenchError, match=r"no case 'a at all-at-once' \(out of memory\)"):
+        checked(run, base)
+
+
 def test_an_engine_that_failed_between_rounds_does_not_pass(make_run):
     base = make_run("base", {"e": FIVE})
     failures = [{"engine": "e", "stage": "cell", "error": "out of memory"}]
