@@ -4,6 +4,7 @@
 
 Medians of the loop's own step times in CPU time of its thread, with an executor that does nothing.
 Two cases for each row: no slot is free (steady), and a request ends in nearly every step (churn).
+Figures past their limits are named, and the exit code is 1 then.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from engines.registry import installed_engines, parse_engines
 CONTEXT = 640  # 40 blocks of 16: with reserve=max too there is a region for each slot
 PROMPT, ANSWER, STEPS = 32, 300, 400
 SIZES = ((64, 1_000), (256, 1_000), (512, 1_000), (256, 10_000))
+MOST_MS, MOST_CHUNKED_MS = 1.0, 0.4  # at 256 running and 1 000 waiting
+MOST_FOR_TWICE_RUNNING, MOST_FOR_TEN_TIMES_WAITING = 2.3, 1.2
+DEFAULT = "policy=chunked,max_num_batched_tokens=2048"
 POLICIES = (
     "policy=chunked,max_num_batched_tokens=2048",
     "policy=chunked,max_num_batched_tokens=2048,order=priority",
@@ -120,7 +124,26 @@ def measure(settings: str, running: int, waiting: int, *, churn: bool) -> float:
     return median(row.schedule_s for row in full) * 1e3
 
 
-def main(policies: Sequence[str]) -> None:
+def past_limits(settings: str, cells: Sequence[float]) -> list[str]:
+    """What is wrong with a row, in words; how cost grows is asked of chunked prefill in fcfs."""
+    _, usual, twice_running, ten_times_waiting = cells
+    most = MOST_CHUNKED_MS if settings == DEFAULT else MOST_MS
+    wrong = [f"{usual:.3f} ms a step, expected at most {most:g}"] if usual > most else []
+    if settings != DEFAULT:
+        return wrong
+    for what, cost, limit in (
+        ("512 running", twice_running, MOST_FOR_TWICE_RUNNING),
+        ("10 000 waiting", ten_times_waiting, MOST_FOR_TEN_TIMES_WAITING),
+    ):
+        if cost > limit * usual:
+            wrong.append(
+                f"{what} cost {cost / usual:.2f} times as much, expected {limit:g} at most"
+            )
+    return wrong
+
+
+def main(policies: Sequence[str]) -> int:
+    wrong = []
     print(f"{'schedule, ms a step (running/waiting)':60}", end="")
     print("".join(f"{f'{r}/{w}':>12}" for r, w in SIZES))
     for settings in policies:
@@ -128,7 +151,10 @@ def main(policies: Sequence[str]) -> None:
             cells = [measure(settings, *size, churn=churn) for size in SIZES]
             name = f"{settings} {'churn' if churn else 'steady'}"
             print(f"{name:60}" + "".join(f"{ms:12.3f}" for ms in cells), flush=True)
+            wrong += [f"{name}: {what}" for what in past_limits(settings, cells)]
+    print("\n".join(wrong) or "all within their limits")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or POLICIES)
+    sys.exit(main(sys.argv[1:] or POLICIES))
