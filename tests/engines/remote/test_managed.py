@@ -231,6 +231,7 @@ def test_a_server_that_fell_is_told_whoever_listens_in_its_place(script, notes, 
     server.close()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_what_is_no_http_is_no_answer_yet(script, notes, serve):
     async def speaks_no_http(call):
         await call.raw(b"220 mail.example ESMTP\r\n\r\n")
