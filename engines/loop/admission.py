@@ -16,6 +16,7 @@ class Door:
     max_model_len: int
     cache: KVCache
     max_request_len: int | None = None
+    longest_because: str = ""
 
     def max_tokens(self, request: Request) -> int:
         """The answer's bound: its own, or for `None` all that the bounds leave."""
@@ -36,9 +37,9 @@ class Door:
         if reason := self.cache.shortage(total - 1):
             return f"prompt {prompt} + max_tokens {answer} {reason}"
         if self.max_request_len is not None and total > self.max_request_len:
+            because = f" ({self.longest_because})" if self.longest_because else ""
             return (
                 f"prompt {prompt} + max_tokens {answer} = {total} tokens exceed the "
-                f"{self.max_request_len} that the policy can serve (max_num_batched_tokens with "
-                "chunked prefill off)"
+                f"{self.max_request_len} that the policy can serve{because}"
             )
         return ""

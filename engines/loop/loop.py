@@ -127,11 +127,14 @@ class Serving(Generic[State]):
         self._residents = Residents(
             self._roster.running.by_id, self._roster.waiting.by_id, self._roster.swapped.by_id
         )
-        self._door = Door(info.max_model_len, self._cache, limits.max_request_len)
+        self._door = Door(
+            info.max_model_len, self._cache, limits.max_request_len, limits.longest_because
+        )
 
     def turn(self) -> bool:
         """One round: a step, or a wait. `False` when the source has ended and nobody is left."""
         look = self._look()
+        looked_s = self._clock.now()
         if not len(self._roster):
             self._tell(Turn(look))
             return self._idle(look.next_due)
@@ -147,7 +150,7 @@ class Serving(Generic[State]):
         verified = self._verifier.check(plan, self._step, self._residents)
         verified.trial.commit()
         self._state = state
-        result, delivered_s = self._make_step(plan, verified, look.now_s)
+        result, delivered_s = self._make_step(plan, verified, look.now_s, looked_s)
         self._tell(Turn(look, plan, result, delivered_s))
         return True
 
@@ -223,9 +226,9 @@ class Serving(Generic[State]):
                 return
 
     def _make_step(
-        self, plan: Plan, verified: Verified, start_s: float
+        self, plan: Plan, verified: Verified, start_s: float, looked_s: float
     ) -> tuple[StepResult, float]:
-        """What was computed, and when it was delivered."""
+        """What was computed, and when it was delivered. Letting people in is no scheduling."""
         self._move(plan, verified, start_s)
         planned_s = self._clock.now()
         batch = build_batch(plan, self._step, self._roster, self._cache, verified.swapped_out)
@@ -238,7 +241,7 @@ class Serving(Generic[State]):
         end_s = self._clock.now()
         times = StepTimes(
             start_s=start_s,
-            schedule_s=planned_s - start_s,
+            schedule_s=planned_s - looked_s,
             pack_s=built_s - planned_s + result.prepare_s,
             compute_s=result.compute_s,
             copy_s=result.copy_s,

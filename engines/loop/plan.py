@@ -59,12 +59,14 @@ class Limits:
 
     `max_num_batched_tokens` bounds the positions of a step, padding and drafts included; `None`
     for request-level policies, which have no budget. `max_request_len` is the longest request
-    (prompt + `max_tokens`) that the policy can ever serve; longer ones are rejected at submit.
+    (prompt + `max_tokens`) that the policy can ever serve; longer ones are rejected at submit, with
+    `longest_because` as the reason.
     """
 
     max_num_seqs: int
     max_num_batched_tokens: int | None = None
     max_request_len: int | None = None
+    longest_because: str = ""
 
 
 class View(Protocol):

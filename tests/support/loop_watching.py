@@ -271,36 +271,39 @@ rules = st.builds(
     preemption=st.sampled_from(["recompute", "swap"]),
 )
 plain_rules = st.builds(Rules, preemption=st.sampled_from(["recompute", "swap"]))
-policies = st.one_of(
-    st.builds(
-        ChunkedPolicy,
-        max_num_seqs=st.integers(1, 6),
-        max_num_batched_tokens=st.integers(1, 40),
-        long_prefill_token_threshold=st.sampled_from([0, 0, 3]),
-        rules=plain_rules | rules,
+DRAWN = {  # by name; every built-in policy is here
+    "chunked": st.one_of(
+        st.builds(
+            ChunkedPolicy,
+            max_num_seqs=st.integers(1, 6),
+            max_num_batched_tokens=st.integers(1, 40),
+            long_prefill_token_threshold=st.sampled_from([0, 0, 3]),
+            rules=plain_rules | rules,
+        ),
+        st.builds(
+            ChunkedPolicy,
+            max_num_seqs=st.integers(1, 6),
+            max_num_batched_tokens=st.integers(20, 60),
+            enable_chunked_prefill=st.just(False),
+            rules=plain_rules | rules,
+        ),
     ),
-    st.builds(
-        ChunkedPolicy,
-        max_num_seqs=st.integers(1, 6),
-        max_num_batched_tokens=st.integers(20, 60),
-        enable_chunked_prefill=st.just(False),
-        rules=plain_rules | rules,
-    ),
-    st.builds(
+    "prefill-first": st.builds(
         PrefillFirstPolicy,
         max_num_seqs=st.integers(1, 6),
         max_num_batched_tokens=st.integers(20, 60),
         rules=plain_rules | rules,
     ),
-    st.builds(OrcaPolicy, max_num_seqs=st.integers(1, 6), order=orders),
-    st.builds(StaticPolicy, max_num_seqs=st.integers(1, 5), order=orders),
-    st.builds(
+    "orca": st.builds(OrcaPolicy, max_num_seqs=st.integers(1, 6), order=orders),
+    "static": st.builds(StaticPolicy, max_num_seqs=st.integers(1, 5), order=orders),
+    "window": st.builds(
         WindowPolicy,
         max_num_seqs=st.integers(1, 5),
         max_delay_s=st.sampled_from([0.0, 0.7, 5.0]),
         order=orders,
     ),
-)
+}
+policies = st.one_of(DRAWN["chunked"], *DRAWN.values())  # the one with most to it more often
 shapes = st.lists(
     st.tuples(st.integers(1, 24), st.integers(1, 16), st.sampled_from([0.0, 0.0, 1.0, 3.5, 9.0])),
     min_size=1,

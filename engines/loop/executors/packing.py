@@ -82,10 +82,8 @@ def pack(batch: Batch, block_size: int, scratch_block: int, max_positions: int) 
 
     start_of = np.asarray(starts, dtype=np.int64)
     counts = np.asarray(query_lens, dtype=np.int64)
-    # Position of token t = its start + (t - first token of its sequence).
-    positions = np.arange(len(input_ids)) + np.repeat(start_of - cu_seqlens[:-1], counts)
-    entries = np.repeat(table_offsets[:-1].astype(np.int64), counts) + positions // block_size
-    slots = tables[entries].astype(np.int64) * block_size + positions % block_size
+    positions = _positions(start_of, counts, cu_seqlens)
+    slots = _slots(positions, counts, tables, table_offsets, block_size)
     np.minimum(positions[num_real:], max_positions - 1, out=positions[num_real:])
 
     sampled = np.asarray([i for i, row in enumerate(rows) if row.sample], dtype=np.int64)
@@ -101,6 +99,19 @@ def pack(batch: Batch, block_size: int, scratch_block: int, max_positions: int) 
         last_indices=cu_seqlens[sampled + 1].astype(np.int64) - 1,
         sampled=sampled,
     )
+
+
+def _positions(start_of: Ints, counts: Ints, cu_seqlens: SmallInts) -> Ints:
+    """Of token t: the start of its sequence + (t - first token of its sequence)."""
+    return np.arange(int(cu_seqlens[-1])) + np.repeat(start_of - cu_seqlens[:-1], counts)
+
+
+def _slots(
+    positions: Ints, counts: Ints, tables: SmallInts, table_offsets: SmallInts, block_size: int
+) -> Ints:
+    """Where each token's keys and values go, by its own sequence's part of the flat tables."""
+    entries = np.repeat(table_offsets[:-1].astype(np.int64), counts) + positions // block_size
+    return table_slots(tables, entries * block_size + positions % block_size, block_size)
 
 
 def context_slots(packed: PackedBatch, sequence: int, first: int = 0) -> Ints:

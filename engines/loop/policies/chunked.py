@@ -59,7 +59,8 @@ class ChunkedPolicy:
     def limits(self) -> Limits:
         """Without chunks a recomputed request must fit a step whole: P + n - 1 positions."""
         whole = None if self.enable_chunked_prefill else self.max_num_batched_tokens + 1
-        return Limits(self.max_num_seqs, self.max_num_batched_tokens, whole)
+        because = "max_num_batched_tokens with enable_chunked_prefill=false"
+        return Limits(self.max_num_seqs, self.max_num_batched_tokens, whole, because)
 
     def initial_state(self) -> Served:
         return NOTHING_SERVED

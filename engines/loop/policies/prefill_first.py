@@ -3,10 +3,14 @@
 The rule of vLLM's first scheduler (Kwon et al., SOSP 2023, before chunked prefill): a step computes
 either whole prompts, as many as fit the token budget, or one token for each resident. It fills the
 batch soonest and freezes running answers for as long as prompts take. Swapped-out requests come
-back among the prompts, in order (the original brings them back in a step of decodes).
+back among the prompts, in order (the original brings them back in a step of decodes). The original
+also left 1% of the blocks free when it let a prompt in: `admission=watermark` does, the default
+does not.
 
 Starvation bound: a resident waits for as many steps in a row as bring newcomers in: at most
-`max_num_seqs` while nobody ends. With more residents than budget they take turns, as under chunked.
+`max_num_seqs` while nobody ends. Prompts that end with their first token leave their slots at once,
+so a stream of them can hold a resident up for ever. With more residents than budget they take
+turns, as under chunked.
 """
 
 from __future__ import annotations
@@ -47,7 +51,8 @@ class PrefillFirstPolicy:
     def limits(self) -> Limits:
         """A recomputed request must fit a step whole: P + n - 1 positions."""
         budget = self.max_num_batched_tokens
-        return Limits(self.max_num_seqs, budget, budget + 1)
+        because = "max_num_batched_tokens: no prompt is cut"
+        return Limits(self.max_num_seqs, budget, budget + 1, because)
 
     def initial_state(self) -> Served:
         return NOTHING_SERVED

@@ -1,7 +1,9 @@
 """Static batching: wait until a batch is full, run it to the end of its longest request.
 
 The rule of a script that calls `generate` on fixed batches, and of FasterTransformer's server.
-A partial batch starts only when no request can come any more before one is completed.
+A partial batch starts only when no request can come any more before one is completed. Prompts are
+packed one after the other, while `generate` pads them all to the longest: the engine `static` has
+that to compute too.
 
 Starvation bound: a request waits for the batches before it, and for its own to fill, which may
 take as long as arrivals take; there is no timer. No order displaces a batch under way.

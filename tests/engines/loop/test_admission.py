@@ -20,6 +20,13 @@ def pow2(num_blocks, block_size):
 ROOMY = Door(max_model_len=64, cache=paged(8, 16))  # 128 positions
 
 
+def test_a_policy_says_itself_why_it_serves_no_longer_one(request_of):
+    door = Door(999, paged(99, 16), 33, "three slots of eleven")
+    assert door.refusal(request_of("a", 30, 4)).endswith("can serve (three slots of eleven)")
+    door = Door(999, paged(99, 16), 33)
+    assert door.refusal(request_of("a", 30, 4)).endswith("that the policy can serve")
+
+
 @pytest.mark.parametrize(
     ("door", "prompt", "fits", "too_much", "words"),
     [

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from loop_watching import (
     BLOCK_SIZES,
     CONTEXT,
+    DRAWN,
     MEMORIES,
     CheckedExecutor,
     LeavingSource,
@@ -24,6 +25,19 @@ from loop_watching import (
 from engines.loop.executors.cost_model import StepCost
 from engines.loop.kv.contiguous import RESERVES
 from engines.loop.policies.chunked import ChunkedPolicy
+from engines.loop.policies.registry import installed_policies
+
+
+def test_every_built_in_policy_is_held_to_the_invariants():
+    installed = installed_policies().items()
+    built_in = {name for name, entry in installed if entry.make.__module__.startswith("engines.")}
+    assert built_in == DRAWN.keys()
+
+
+@settings(max_examples=5, deadline=None)
+@given(data=st.data(), name=st.sampled_from(sorted(DRAWN)))
+def test_a_policy_is_drawn_by_its_name(data, name):
+    assert data.draw(DRAWN[name]).name == name
 
 
 @settings(max_examples=350, deadline=None)

@@ -11,6 +11,7 @@ from engines.loop.kv.contiguous import ContiguousCache
 from engines.loop.loop import EngineLoop
 from engines.loop.plan import Plan
 from engines.loop.policies.chunked import ChunkedPolicy
+from workloads.sources import ScheduledSource
 
 
 class Slow:
@@ -47,6 +48,22 @@ def test_thinking_packing_computing_and_copying_are_told_apart(lab, request_of):
     (row, *_) = world.play([request_of("a", 4, 2)]).rows
     assert (row.schedule_s, row.pack_s, row.compute_s, row.copy_s) == (0.25, 0.125, 2.0, 0.0625)
     assert (row.start_s, row.end_s) == (0.0, 0.25)
+
+
+def test_taking_requests_in_is_no_scheduling(lab, request_of):
+    """A source that takes a second to hand out what has arrived; the step starts before."""
+    world = lab(ChunkedPolicy(4, 64))
+    source = ScheduledSource([request_of("a", 4, 2)], world.clock)
+    take = source.take
+
+    def slow_take(now_s, limit):
+        world.clock.advance(1.0)
+        return take(now_s, limit)
+
+    source.take = slow_take
+    rows = world.run(source).rows
+    assert [row.schedule_s for row in rows] == [0.0, 0.0]
+    assert [row.end_s - row.start_s for row in rows] == [2.0, 2.0]
 
 
 def test_computing_of_a_simulated_step_is_what_the_clock_moved_by(lab, request_of):

@@ -67,6 +67,17 @@ def test_a_resident_waits_for_as_many_prompt_steps_as_there_are_slots(lab, reque
     assert longest_gap_s(run, "a") == 7 + 1
 
 
+@pytest.mark.parametrize("prompts", [10, 30])
+def test_prompts_that_end_at_once_hold_a_resident_up_without_bound(lab, request_of, prompts):
+    """Prefill-first with two slots: each prompt fills a budget and ends with its first token."""
+    requests = [
+        request_of("a", 8, 10),
+        *(request_of(f"b{i}", 16, 1, scheduled_s=1.5) for i in range(prompts)),
+    ]
+    run = lab(PrefillFirstPolicy(2, 17)).play(requests)
+    assert longest_gap_s(run, "a") == prompts + 1
+
+
 def test_a_whole_prompt_beyond_the_budget_is_turned_away_with_both_numbers(lab, request_of):
     run = lab(PrefillFirstPolicy(4, 32)).play([request_of("a", 40, 2), request_of("b", 4, 2)])
     assert run.finishes["a"].status == "rejected"
