@@ -135,7 +135,7 @@ SERVER: Final = EngineEntry(
             "command",
             str,
             "",
-            "its command line; {model}, {port} and {host} are filled in, no shell",
+            "its command line; {model}, {port}, {host} and {key} are filled in, no shell",
         ),
         *_MANAGED,
         _SERVES,

@@ -19,12 +19,12 @@ from engines.remote.connections import Connections
 from engines.remote.emission import Emitter
 from engines.remote.event_loop import new_loop
 from engines.remote.exchange import Wire, stamping
+from engines.remote.key import without_key
 from engines.remote.options import SCHEDULE_HEADER, RemoteOptions
 from engines.remote.playing import Play
 from engines.remote.texts import text_tools
 
 _PREPARED_TOKENS: Final = 20_000_000  # bodies of more are written when they are sent
-_KEY_SHOWN_AS: Final = "[key]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +176,7 @@ class Client:
         )
 
     def _redact(self, text: str) -> str:
-        key = self._target.key
-        return text.replace(key, _KEY_SHOWN_AS) if key else text
+        return without_key(text, self._target.key)
 
 
 async def _connect(target: Target) -> Connections:

@@ -255,10 +255,10 @@ def error_message(event: Mapping[str, Any]) -> str:
     return shortened(str(found)) if found else ""
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, longest: int = _LONGEST_MESSAGE) -> str:
     """Outside text on one line, cut where it goes on for too long."""
     line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE] + "..."
+    return line if len(line) <= longest else line[:longest] + "..."
 
 
 def _count(value: Any) -> int | None:

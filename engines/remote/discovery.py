@@ -20,6 +20,7 @@ from engines.remote.pages import fetch
 
 Kind = Literal["cbbench", "vllm", "sglang", "tgi", "unknown"]
 _PATIENCE_S: Final = 5.0
+_LONGEST_TOLD: Final = 80
 _OWNERS: Final[Mapping[str, Kind]] = {"cbbench": "cbbench", "vllm": "vllm", "sglang": "sglang"}
 _RESETS: Final[Mapping[Kind, str]] = {
     "vllm": "/reset_prefix_cache",
@@ -53,7 +54,7 @@ async def discover(client: httpx.AsyncClient, root: str, model: str | None) -> S
         return ServerFacts(keeps_alive=keeps_alive, problem=f"the server lists no models: {told}")
     entries = _entries(page.body)
     if not entries:
-        told = shortened(page.text)[:80]
+        told = shortened(page.text, _LONGEST_TOLD)
         return ServerFacts(keeps_alive=keeps_alive, problem=f"the server lists no models: {told}")
     chosen = next((entry for entry in entries if entry["id"] == model), entries[0])
     length = chosen.get("max_model_len")

@@ -27,8 +27,9 @@ from engines.api import (
 )
 from engines.models.aside import dtype_of, files_of
 from engines.registry import BuildContext
+from engines.remote.key import read_key
 from engines.remote.managed_server import ManagedServer, filled_in, free_port, listens
-from engines.remote.openai import RemoteEngine, read_key
+from engines.remote.openai import RemoteEngine
 from engines.remote.options import read_options
 
 _HOST: Final = "127.0.0.1"
@@ -36,7 +37,7 @@ _HOST: Final = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a server is started. `{model}`, `{port}` and `{host}` are filled in."""
+    """How a server is started. `{model}`, `{port}`, `{host}` and `{key}` are filled in."""
 
     name: str
     command: Sequence[str]
@@ -114,19 +115,22 @@ class ManagedEngine:
         self._port = _port(cast("int | None", settings["port"]))
         root = f"http://{_HOST}:{self._port}"
         options = read_options({**settings, "base_url": root})
+        key = read_key(options.api_key_env)
+        _check_words(recipe.command, options.api_key_env, key)
         self._folder = Path(tempfile.mkdtemp(prefix="cbbench-model-"))
         self._recipe = recipe
         self._server: ManagedServer | None = None
         try:
             values = {"model": self._model(context), "port": str(self._port), "host": _HOST}
             self._server = ManagedServer(
-                filled_in(recipe.command, values),
+                filled_in(recipe.command, {**values, "key": key or ""}),
                 recipe.environment,
                 cast(float, settings["stop_timeout"]),
                 self._folder,
+                key,
             )
             timeout_s = cast(float, settings["start_timeout"])
-            self._server.wait(f"{root}/v1/models", timeout_s, read_key(options))
+            self._server.wait(f"{root}/v1/models", timeout_s)
             self._client = RemoteEngine(recipe.name, options, context)
         except BaseException:
             self._end()
@@ -222,6 +226,19 @@ def _more(settings: Mapping[str, JsonValue]) -> list[str]:
         return shlex.split(text)
     except ValueError as error:
         raise CbbenchError(f"args={text!r} cannot be read: {error}") from None
+
+
+def _check_words(command: Sequence[str], variable: str | None, key: str | None) -> None:
+    """Raises `CbbenchError` for a command that shows the key, or that wants one and has none."""
+    if key and any(key in word for word in command):
+        raise CbbenchError(
+            f"the server's command shows the key that {variable} holds, and it is written into "
+            "the results; put {key} in its place"
+        )
+    if key is None and any("{key}" in word for word in command):
+        raise CbbenchError(
+            "the server's command says {key}, but no api_key_env names a variable that holds one"
+        )
 
 
 def _without_folders(word: str) -> str:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from engines.api import CbbenchError
 from engines.remote.completion import shortened
+from engines.remote.key import without_key
 
 _POLL_S: Final = 0.2
 _PATIENCE_S: Final = 5.0
@@ -37,8 +39,13 @@ class ManagedServer:
         environment: Mapping[str, str],
         stop_timeout_s: float,
         folder: Path | None = None,
+        key: str | None = None,
     ) -> None:
-        """`folder` is the server's own and goes with it, however this process ends."""
+        """`folder` is the server's own and goes with it, however this process ends.
+
+        `key` is a secret that no output of the server's is passed on with.
+        """
+        self._key = key
         self._command = command
         self._stop_timeout_s = stop_timeout_s
         supervisor = [sys.executable, "-m", "engines.remote.supervisor", str(stop_timeout_s)]
@@ -49,6 +56,10 @@ class ManagedServer:
             stdout=subprocess.PIPE,
             env={**os.environ, **environment},
         )
+        assert self._supervisor.stdin is not None
+        with suppress(BrokenPipeError):
+            self._supervisor.stdin.write(f"{key or ''}\n".encode())
+            self._supervisor.stdin.flush()
         self._ended: str | None = None
 
     @property
@@ -56,20 +67,21 @@ class ManagedServer:
         """The longest that `close` may take."""
         return self._stop_timeout_s + _PATIENCE_S
 
-    def wait(self, url: str, timeout_s: float, key: str | None) -> None:
+    def wait(self, url: str, timeout_s: float) -> None:
         """Until `url` is answered with 200, and by no other than this server, as far as it lives.
 
         Raises `CbbenchError` when the server has ended, or does not answer in time; it is closed
         then.
         """
         deadline_s = time.monotonic() + timeout_s
-        while not _answers(url, key) or self.ended() is not None:
+        while not _answers(url, self._key) or self.ended() is not None:
             ended = self.ended()
             if ended is None and time.monotonic() > deadline_s:
                 self.close()
                 ended = f"did not answer {url} within {timeout_s:g} s (start_timeout)"
             if ended is not None:
-                raise CbbenchError(f"the server {shlex.join(self._command)!r} {ended}")
+                words = shlex.join(without_key(word, self._key) for word in self._command)
+                raise CbbenchError(f"the server {words!r} {ended}")
             time.sleep(_POLL_S)
 
     def ended(self) -> str | None:

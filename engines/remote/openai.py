@@ -6,13 +6,11 @@ schedules. Holds no model; what only a server can know stays `None`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from engines.api import (
-    CbbenchError,
     Clock,
     EngineInfo,
     JsonValue,
@@ -27,6 +25,7 @@ from engines.remote.certificate import Certificate, certify
 from engines.remote.client import Client, Player, Target
 from engines.remote.client_processes import ClientProcesses
 from engines.remote.discovery import ServerFacts, discover, reset_caches
+from engines.remote.key import read_key, without_key
 from engines.remote.listeners import listeners
 from engines.remote.open_files import allow_open_files
 from engines.remote.options import RemoteOptions, read_options
@@ -72,10 +71,14 @@ class RemoteEngine:
             allow_open_files(MOST_CONNECTIONS + _FILES_OF_OUR_OWN) - _FILES_OF_OUR_OWN,
         )
         tokenizer = options.tokenizer or context.model
-        target = Target(options, options.model or "", tokenizer, limit, read_key(options))
+        target = Target(
+            options, options.model or "", tokenizer, limit, read_key(options.api_key_env)
+        )
         self._client = Client(target)
         question = discover(self._client.http, options.root, options.model)
-        self._found = look_around(options, self._client.call(question), context)
+        facts: ServerFacts = self._client.call(question)
+        facts = replace(facts, problem=without_key(facts.problem, target.key))
+        self._found = look_around(options, facts, context)
         self._client.aim(self._found.model)
         self._target = replace(target, model=self._found.model)
         self._scraper = Scraper(options.root, target.key) if options.scrape else None
@@ -166,20 +169,6 @@ class RemoteEngine:
 def schedule_of(requests: Sequence[Request], max_concurrency: int | None) -> Schedule:
     """What makes two cells' loads the same to a client."""
     return (max_concurrency, *(request.scheduled_s for request in requests))
-
-
-def read_key(options: RemoteOptions) -> str | None:
-    """The key from its variable. Raises `CbbenchError` when that is not set."""
-    name = options.api_key_env
-    if name is None:
-        return None
-    key = os.environ.get(name, "").strip()
-    if not key or not key.isascii() or not key.isprintable():
-        raise CbbenchError(
-            f"api_key_env={name}, but the variable {name} holds no key; "
-            f"set it to one (printable ASCII), or leave api_key_env out"
-        )
-    return key
 
 
 def look_around(options: RemoteOptions, facts: ServerFacts, context: BuildContext) -> Surroundings:

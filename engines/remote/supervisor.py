@@ -2,7 +2,8 @@
 
 Runs the command that follows `--` in a process group of its own, passes its output on, and ends it,
 with everything that it started in turn, when the standard input ends: that is the worker's pipe,
-and it ends however the worker does. SIGTERM first, SIGKILL after the patience given. When this
+and it ends however the worker does. The input's first line is a secret to be taken out of that
+output, or empty. SIGTERM first, SIGKILL after the patience given. When this
 process itself is killed, the system kills the command. Tells on the standard output, as one line of
 JSON, how the command ended. A folder that is named before `--` is removed when it has.
 
@@ -23,6 +24,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from typing import IO, Final
 
 import psutil
@@ -42,13 +44,13 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: signals.append(number))
     try:
-        _supervise(command, float(patience_s), signals)
+        _supervise(command, float(patience_s), signals, _first_line())
     finally:
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _supervise(command: list[str], patience_s: float, signals: list[int]) -> None:
+def _supervise(command: list[str], patience_s: float, signals: list[int], secret: bytes) -> None:
     """Until the command has ended. A signal in `signals` is a wish to end, however many come."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     try:
@@ -65,13 +67,20 @@ def _supervise(command: list[str], patience_s: float, signals: list[int]) -> Non
         return
     last: deque[str] = deque(maxlen=_LAST_LINES)
     assert child.stdout is not None
-    passing = threading.Thread(target=_pass_on, args=(child.stdout, last), daemon=True)
+    passing = threading.Thread(target=_pass_on, args=(child.stdout, last, secret), daemon=True)
     passing.start()
     while child.poll() is None and not signals and not _input_has_ended():
         time.sleep(_LOOK_EVERY_S)
     _end(child, patience_s)
     passing.join(1.0)
     _tell(child.returncode, list(last))
+
+
+def _first_line() -> bytes:
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(0, 1)):
+        line += byte
+    return line.strip()
 
 
 def _input_has_ended() -> bool:
@@ -100,14 +109,27 @@ def _end(child: subprocess.Popen[bytes], patience_s: float) -> None:
     child.poll()
 
 
-def _pass_on(stream: IO[bytes], last: deque[str]) -> None:
+def _pass_on(stream: IO[bytes], last: deque[str], secret: bytes) -> None:
     """To the worker's log; the last lines are kept for the sentence about the end."""
-    for line in iter(lambda: stream.readline(_LINE_BYTES), b""):
+    for line in _lines(stream, secret):
         with contextlib.suppress(OSError):
             os.write(2, line)
         text = line.decode(errors="replace").strip()
         if text:
             last.append(text)
+
+
+def _lines(stream: IO[bytes], secret: bytes) -> Iterator[bytes]:
+    """Long ones in pieces, all without the secret, also where a piece would end within it."""
+    held = b""
+    while piece := stream.readline(_LINE_BYTES):
+        line = held + piece
+        if secret:
+            line = line.replace(secret, b"[key]")
+        end = len(line) if line.endswith(b"\n") else max(0, len(line) - len(secret) + 1)
+        line, held = line[:end], line[end:]
+        yield line
+    yield held
 
 
 def _tell(exit_code: int | None, last: list[str]) -> None:

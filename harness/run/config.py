@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -142,8 +144,10 @@ def read_options(options: RunOptions, installed: Mapping[str, EngineEntry]) -> R
 
 
 def _engines(text: str, installed: Mapping[str, EngineEntry]) -> tuple[EngineSpec, ...]:
-    """Labels stand in every result file, so they name no folder."""
+    """Labels stand in every result file, so they name no folder, and specs hold no key."""
     specs = parse_engines(text, installed)
+    for spec in specs:
+        _check_key(spec)
     plain = [dataclasses.replace(spec, label=without_folders(spec.label)) for spec in specs]
     for one, other in combinations(plain, 2):
         if one.label == other.label:
@@ -152,6 +156,18 @@ def _engines(text: str, installed: Mapping[str, EngineEntry]) -> tuple[EngineSpe
                 f"give them as in 'a={one.text},b={other.text}'"
             )
     return tuple(plain)
+
+
+def _check_key(spec: EngineSpec) -> None:
+    variable = str(spec.settings.get("api_key_env") or "")
+    key = os.environ.get(variable, "").strip()
+    texts = [value for value in spec.settings.values() if isinstance(value, str)]
+    if key and any(key in re.split(r"[\s=:,'\"]+", text) for text in texts):
+        raise CbbenchError(
+            f"an engine's settings show the key that api_key_env={variable} names, and they are "
+            "written into the results; put {key} in its place in a command, or let the server "
+            "read it from its environment"
+        )
 
 
 def _check_looks(repeats: int | None, engines: int) -> None:

@@ -217,7 +217,7 @@ def test_a_server_that_ended_is_not_taken_for_the_one_that_answers(script, notes
     while server.ended() is None and time.monotonic() < end_s:
         time.sleep(0.05)
     with pytest.raises(CbbenchError, match="no such model"):
-        server.wait(f"{serve().url}/models", 5, None)
+        server.wait(f"{serve().url}/models", 5)
     server.close()
 
 
@@ -242,7 +242,7 @@ def test_what_is_no_http_is_no_answer_yet(script, notes, serve):
     words = [sys.executable, str(script), os.fspath(notes), str(free_port()), "drains"]
     server = ManagedServer(words, {}, 0.5)
     with pytest.raises(CbbenchError, match=r"did not answer .* within 1 s"):
-        server.wait(f"{other.url}/models", 1.0, None)
+        server.wait(f"{other.url}/models", 1.0)
 
 
 OWNER = """
@@ -326,6 +326,51 @@ def test_words_are_filled_in_and_never_read_by_a_shell():
     words = ["a", "{model}", "--x={port}", '{"json": 1}', "$(reboot)", "a;b"]
     values = {"model": "/m y", "port": "80"}
     assert filled_in(words, values) == ["a", "/m y", "--x=80", '{"json": 1}', "$(reboot)", "a;b"]
+
+
+@pytest.mark.parametrize("word", ["--api-key sk-1234", "--api-key=sk-1234"])
+def test_a_command_that_shows_the_key_is_refused(monkeypatch, word):
+    monkeypatch.setenv("K", "sk-1234")
+    settings = settings_for(SERVER, command=f"srv {{port}} {word}", api_key_env="K")
+    with pytest.raises(CbbenchError, match=r"put \{key\} in its place") as raised:
+        build_server(settings, BuildContext())
+    assert "sk-1234" not in str(raised.value)
+
+
+def test_a_command_that_wants_a_key_and_has_none_is_refused():
+    with pytest.raises(CbbenchError, match=r"says \{key\}, but no api_key_env"):
+        build_server(settings_for(SERVER, command="srv {port} {key}"), BuildContext())
+
+
+def test_the_key_is_filled_in_and_shown_nowhere(script, notes, monkeypatch):
+    monkeypatch.setenv("K", "sk-1234")
+    words = command(script, notes) + " {key}"
+    engine = build_server(settings_for(SERVER, command=words, api_key_env="K"), BuildContext())
+    arguments = psutil.Process(notes.pids()[0]).cmdline()
+    told = repr(engine.describe())
+    engine.close()
+    assert arguments[-1] == "sk-1234"
+    assert "{key}" in told
+    assert "sk-1234" not in told
+
+
+SHOUTS = """
+import os, sys
+print("x" * 1995 + os.environ["K"] + "y" * 30, *"abc", sep="\\n", flush=True)
+sys.exit(f"{sys.argv[1:]} bad key {os.environ['K']}")
+"""
+
+
+def test_the_key_is_taken_out_of_the_error_and_of_the_log(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("K", "sk-1234-5678")
+    (tmp_path / "shouts.py").write_text(SHOUTS)
+    words = f"{sys.executable} {tmp_path}/shouts.py {{port}} {{key}}"
+    settings = settings_for(SERVER, command=words, api_key_env="K")
+    with pytest.raises(CbbenchError, match=r"bad key \[key\]") as raised:
+        build_server(settings, BuildContext())
+    log = capfd.readouterr().err
+    assert f"{'x' * 1995}[key]{'y' * 30}\n" in log
+    assert "sk-1234" not in log + str(raised.value)
 
 
 class Caught(Exception):

@@ -389,6 +389,22 @@ def test_the_key_is_sent_and_shown_nowhere(serve, play, monkeypatch):
     assert "very-secret" not in told
 
 
+@pytest.mark.parametrize("cut", range(4, 14))
+def test_a_key_that_a_cut_goes_through_is_shown_in_no_part(serve, play, monkeypatch, cut):
+    monkeypatch.setenv("MY_KEY", "sk-very-secret")
+
+    async def rambles(call):
+        message = "x" * (400 - cut) + call.headers["authorization"].removeprefix("Bearer ")
+        await call.reply(401, {"error": {"message": message}})
+
+    server = serve(rambles)
+    server.models = b"y" * (80 - cut) + b"sk-very-secret and more"
+    played = play(server, api_key_env="MY_KEY")
+    (note,) = [note for note in played.engine.describe().notes if "lists no models" in note]
+    assert "sk-v" not in note + outcome(played)[1]
+    assert "yy[key]..." in note
+
+
 @pytest.mark.parametrize("value", [None, "", "  ", "two\nlines", "käse"])
 def test_a_key_that_is_none_is_a_mistake(engine_for, monkeypatch, value):
     monkeypatch.delenv("MY_KEY", raising=False)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engines.api import CbbenchError
-from engines.registry import EngineEntry
+from engines.registry import EngineEntry, installed_engines
 from harness.run.config import DEFAULT_BUDGET_S, RunConfig, RunOptions, read_options, settings_text
 
 INSTALLED = {
@@ -119,6 +119,29 @@ def test_until_ci_needs_as_many_rounds_as_its_looks_allow(repeats: str) -> None:
 def test_until_ci_needs_two_engines() -> None:
     with pytest.raises(CbbenchError, match="expected two or more"):
         read(engines="one", until_ci="5%")
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        'server[command="srv --api-key=sk-1 {port}",api_key_env=K]',
+        "openai[api_key_env=K,model=sk-1]",
+        'openai[api_key_env=K,extra_body={"key":"sk-1"}]',
+    ],
+)
+def test_a_key_in_a_spec_is_refused_and_not_repeated(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("K", "sk-1")
+    with pytest.raises(CbbenchError, match="show the key that api_key_env=K names") as raised:
+        read_options(replace(PLAIN, engines=engine), installed_engines())
+    assert "sk-1" not in str(raised.value)
+
+
+def test_a_key_that_no_setting_shows_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("K", "sk-1")
+    engine = 'server[command="srv --api-key {key} sk-12 {port}",api_key_env=K]'
+    assert len(read_options(replace(PLAIN, engines=engine), installed_engines()).engines) == 1
 
 
 def test_unknown_engine_is_told_with_those_installed() -> None:
