@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Final, cast
 
@@ -62,7 +61,7 @@ class ClientProcesses:
         self.retried = 0
         self._processes = [_Process() for _ in range(count)]
         try:
-            self._ask_all([Aim(replace(target, limit=math.ceil(target.limit / count)))] * count)
+            self._ask_all([Aim(target)] * count)  # each may hold all that are in flight
         except BaseException:
             self.close()
             raise

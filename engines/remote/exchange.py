@@ -175,7 +175,7 @@ class Exchange:
 
 
 def stamping() -> aiohttp.TraceConfig:
-    """Notes on the present exchange when its request has just been written."""
+    """Notes on the present exchange when its request is about to be written."""
     trace = aiohttp.TraceConfig()
 
     async def on_sent(*_: object) -> None:

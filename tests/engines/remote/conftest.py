@@ -126,6 +126,8 @@ class ScriptedServer:
     def close(self) -> None:
         async def finish() -> None:
             self._server.close()
+            for _ in range(3):  # what was just accepted gets its task, to be ended with the others
+                await asyncio.sleep(0)
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -54,6 +55,27 @@ def test_a_closed_loop_holds_over_all_processes(serve, play):
     played = play(serve(script), 12, max_concurrency=3, client_processes=2)
     assert len(played.sink.ends) == 12
     assert max(asked) == 3
+
+
+def test_the_cap_is_over_all_processes_and_no_process_has_one_of_its_own(serve, play):
+    here, most = 0, 0
+    all_here = asyncio.Event()
+
+    async def script(call):
+        nonlocal here, most
+        if call.body["prompt"][1] % 2 == 0:  # every second request, which is one process's share
+            here += 1
+            most = max(most, here)
+            if here == 3:
+                all_here.set()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(all_here.wait(), 5)
+            here -= 1
+        await two_tokens(call)
+
+    played = play(serve(script), requests(6), client_processes=2, max_connections=4)
+    assert {end.status for end in played.sink.ends.values()} == {"ok"}
+    assert most == 3
 
 
 def test_requests_that_were_never_prepared_are_sent_too(serve, engine_for):
