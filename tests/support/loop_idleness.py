@@ -66,11 +66,11 @@ def _check_nobody_worse_is_in_its_place(policy, view, plan, head, budget, served
         for s in view.running
         if s.request_id in plan.work and _goes_before(policy, view, s, head, served)
     }
-    left = budget - sum(before.values())
     work = {name: n for name, n in before.items() if name not in worse}
-    spent = budget - left - sum(work.values())  # by those who would leave: judged before they do
+    if len(view.running) < policy.limits.max_num_seqs:  # nobody leaves for the sake of tokens
+        budget -= sum(before.values()) - sum(work.values())
     preempt = dict.fromkeys(worse, "recompute")
-    assert not would_fit(policy, view, Plan(preempt=preempt, work=work), head, budget - spent), (
+    assert not would_fit(policy, view, Plan(preempt=preempt, work=work), head, budget), (
         "a worse one runs"
     )
 
@@ -79,7 +79,7 @@ def _goes_before(policy, view, sequence, head, served):
     """Whether a resident was given its work before the head was looked at."""
     if not isinstance(policy, ChunkedPolicy):
         return True
-    is_scarce = len(view.running) + 1 > policy.max_num_batched_tokens
+    is_scarce = min(len(view.running) + 1, policy.max_num_seqs) > policy.max_num_batched_tokens
     order = order_of(policy)
     if not is_scarce and sequence.num_remaining == 1:
         return True

@@ -104,7 +104,7 @@ class ChunkedPolicy:
         """A candidate that outranks a resident goes before it; decodes go first if all can."""
         order, served = self.rules.order, draft.served
         at_the_door = 1 if view.num_waiting or view.swapped else 0
-        is_scarce = len(view.running) + at_the_door > draft.budget
+        is_scarce = min(len(view.running) + at_the_door, self.max_num_seqs) > draft.budget
         decodes, residents = ([], list(view.running)) if is_scarce else _split(view.running)
         draft.run_decodes(decodes)
         residents.sort(key=lambda sequence: order.rank(sequence, served))

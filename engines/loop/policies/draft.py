@@ -107,17 +107,24 @@ class Draft:
         share: Callable[[int, int], int],
         swapped: Iterable[RequestId],
     ) -> bool:
-        """One candidate; worse-ranked residents may have to leave for it."""
-        if self.is_short or self.budget <= 0:
+        """One candidate; worse-ranked residents may have to leave for it.
+
+        Who leaves for want of a slot or of memory leaves its tokens too, but nobody leaves where
+        tokens alone are wanting.
+        """
+        if self.is_short:
             return False
         comes_back = sequence.request_id in swapped
-        if not self._has_share(sequence, share, comes_back=comes_back):
-            return False
         enter = self._resume if comes_back else self._admit
 
-        def try_to_enter() -> bool:
-            return self.num_residents < slots and enter(sequence, share)
+        def has_share() -> bool:
+            return self.budget > 0 and self._has_share(sequence, share, comes_back=comes_back)
 
+        def try_to_enter() -> bool:
+            return self.num_residents < slots and has_share() and enter(sequence, share)
+
+        if self.num_residents < slots and not has_share():
+            return False
         if not try_to_enter() and not self._displace(sequence, try_to_enter):
             return False
         self.newcomers.append(sequence)

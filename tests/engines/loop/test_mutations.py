@@ -65,6 +65,11 @@ MUTATIONS = {
         "(decodes if sequence.num_remaining == 1 else prefills).append(sequence)",
         "prefills.append(sequence)",
     ),
+    "who waits at a door without a slot makes the budget scarce": (
+        "policies/chunked.py",
+        "min(len(view.running) + at_the_door, self.max_num_seqs) > draft.budget",
+        "len(view.running) + at_the_door > draft.budget",
+    ),
     "decodes beyond the budget never rotate": (
         "policies/chunked.py",
         "residents = sorted(view.running, key=_by_last_step)",
@@ -72,8 +77,8 @@ MUTATIONS = {
     ),
     "one resident too many": (
         "policies/draft.py",
-        "return self.num_residents < slots and enter",
-        "return self.num_residents <= slots and enter",
+        "return self.num_residents < slots and has_share() and",
+        "return self.num_residents <= slots and has_share() and",
     ),
     "one may take the place of an equal": (
         "policies/draft.py",

@@ -87,6 +87,20 @@ def test_a_scarce_budget_goes_to_the_best_ranks(lab, request_of):
     assert max(ends["r4"], ends["r5"]) < min(ends[f"r{i}"] for i in range(4))
 
 
+def test_one_that_takes_a_slot_leaves_the_decodes_their_tokens(lab, request_of):
+    """Three slots and a budget of three: it gets the token of the one it put out."""
+    requests = [
+        request_of("a", 1, 20, priority=1),
+        request_of("b", 1, 20, priority=1),
+        request_of("low", 1, 20, priority=5),
+        request_of("new", 4, 2, priority=0, scheduled_s=4.5),
+    ]
+    run = lab(ChunkedPolicy(3, 3, rules=Rules(order=PRIORITY))).play(requests)
+    for name in "ab":
+        assert run.times()[name] == [1.0 + i for i in range(20)]
+    assert run.times()["new"] == [9.0, 10.0]
+
+
 def test_a_prompt_of_higher_rank_goes_before_a_running_prompt(lab, request_of):
     """A long prompt is half computed when an urgent one comes: the urgent one has the budget."""
     requests = [
